@@ -79,7 +79,7 @@ impl Ledger {
                 rule.name
             )
         });
-        let snapshot = EngineSnapshot { inputs, announced: announced.collect(), unrepeatable };
+        let snapshot = EngineSnapshot::new(inputs, announced.collect(), unrepeatable);
         LedgerSnapshot::Ready(Box::new(snapshot))
     }
 }

@@ -11,8 +11,8 @@
 //! and only if `inexact` is empty. A state is never refused by its readers: it keeps the limits of its schema
 //! and its size, and content that the model refuses is left out.
 //!
-//! Cost: one model of the state for each observation, and one more for each part that a too large state
-//! loses.
+//! Cost: one model of the state for each observation that differs from the last one, and one more for each
+//! part that a too large state loses.
 
 mod api;
 mod contradictions;
@@ -52,7 +52,6 @@ use self::{
     devices::CountedDevices,
 };
 use super::{
-    model::StateFault,
     own_engine::OwnPart,
     state::{CoveredPods, InexactSource, KubeletProfile, MemorySupply, NodeState, RejectedPod},
 };
@@ -93,7 +92,7 @@ pub struct NodeInputs<'a> {
 
 /// What of a node's past is in its state.
 #[derive(Debug, Clone, Copy)]
-pub struct NodePast<'a> {
+struct NodePast<'a> {
     /// Devices that were once offered.
     pub devices: &'a RememberedDevices,
     /// The last refused pods.
@@ -102,15 +101,12 @@ pub struct NodePast<'a> {
     pub shown: &'a BTreeSet<String>,
 }
 
-/// The state of a node without a revision.
-///
-/// # Errors
-/// If the machine itself exceeds the limits of a state.
-pub fn state_of(inputs: NodeInputs<'_>, past: NodePast<'_>) -> Result<NodeState, StateFault> {
+/// The state of a node before its limits: without a revision, a hash and what a reader's model finds.
+fn whole_state(inputs: NodeInputs<'_>, past: NodePast<'_>) -> NodeState {
     let NodePast { devices: remembered, rejected, shown } = past;
     let NodeInputs { machine, kubelet, kubelet_inexact, observation, api, engine } = inputs;
     if engine != OwnPart::None && own_engine::decides(kubelet) {
-        return limits::fitted(own_engine::state(inputs, rejected));
+        return own_engine::state(inputs, rejected);
     }
     let (machine_state, mut inexact) = machine::machine_state(machine, kubelet);
     inexact.extend(kubelet_inexact.iter().cloned());
@@ -125,7 +121,7 @@ pub fn state_of(inputs: NodeInputs<'_>, past: NodePast<'_>) -> Result<NodeState,
     let pods = pods::held_pods(observation, &devices, known);
     inexact.extend(pods::unknown_pods(observation, &pods, api, shown));
     let (reserved_cpus, shared_cpus) = cpus(machine, observation);
-    let state = NodeState {
+    NodeState {
         inexact,
         kubelet: kubelet.clone(),
         machine: machine_state,
@@ -137,8 +133,7 @@ pub fn state_of(inputs: NodeInputs<'_>, past: NodePast<'_>) -> Result<NodeState,
         pods,
         rejected: rejected.to_vec(),
         ..NodeState::default()
-    };
-    limits::fitted(state)
+    }
 }
 
 /// A source that was not read.

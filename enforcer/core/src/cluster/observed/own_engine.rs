@@ -52,11 +52,10 @@ pub(super) fn state(inputs: NodeInputs<'_>, rejected: &[RejectedPod]) -> NodeSta
         inexact.push(InexactSource::new("api:pods", reason));
     }
     inexact.extend(api.left_out.iter().map(|pod| InexactSource::new("api:pods", pod.clone())));
-    let own_engine = engine
-        .inputs
-        .packed()
-        .inspect_err(|fault| inexact.push(InexactSource::new(ENGINE, fault.to_string())))
-        .ok();
+    let own_engine = engine.packed().inspect_err(|fault| {
+        inexact.push(InexactSource::new(ENGINE, fault.to_string()));
+    });
+    let own_engine = own_engine.ok().cloned();
     let (inventory, _) =
         numa_placement::Inventory::or_whole(engine.inputs.machine.clone(), &engine.inputs.settings);
     let exclusive = engine.inputs.allocations.exclusive_cpus();

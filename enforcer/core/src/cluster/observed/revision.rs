@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{ApiPod, NodeInputs, NodePast, RememberedDevices, pods::holders, state_of};
+use super::{ApiPod, NodeInputs, NodePast, RememberedDevices, limits, pods::holders, whole_state};
 use crate::cluster::{
     model::StateFault,
     state::{NodeState, RejectedPod, Revision},
@@ -24,6 +24,8 @@ pub struct NodeStateSource {
     /// Pods that hold something and that the API has shown, by uid in the kubelet.
     shown: BTreeSet<String>,
     revision: Revision,
+    /// The last one before its limits.
+    whole: Option<NodeState>,
     last: Option<NodeState>,
 }
 
@@ -32,7 +34,7 @@ impl NodeStateSource {
     pub fn new(started_at_ns: i64) -> Self {
         let revision = Revision { epoch: started_at_ns.max(0), counter: 0 };
         let devices = RememberedDevices::default();
-        Self { devices, rejected: Vec::new(), shown: BTreeSet::new(), revision, last: None }
+        Self { devices, rejected: Vec::new(), shown: BTreeSet::new(), revision, whole: None, last: None }
     }
 
     /// The state now. It has the revision of the last one if nothing else differs.
@@ -47,7 +49,13 @@ impl NodeStateSource {
         let in_api = inputs.api.pods.iter().flatten().map(ApiPod::kubelet_uid);
         self.shown.extend(in_api.filter(|uid| holders.contains(uid)).map(str::to_owned));
         let past = NodePast { devices: &self.devices, rejected: &self.rejected, shown: &self.shown };
-        let mut state = state_of(inputs, past)?;
+        let whole = whole_state(inputs, past);
+        let is_equal = self.whole.as_ref() == Some(&whole);
+        if let Some(last) = self.last.take_if(|_| is_equal) {
+            return Ok(self.last.insert(last));
+        }
+        let mut state = limits::fitted(whole.clone())?;
+        self.whole = Some(whole);
         let started_at = inputs.kubelet.started_at.unwrap_or(0).saturating_mul(1_000_000_000);
         state.revision = self.revision;
         if self.last.as_ref() != Some(&state) {

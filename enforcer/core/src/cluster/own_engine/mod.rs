@@ -51,14 +51,35 @@ pub struct EngineInputs {
 }
 
 /// The engine's inputs and the pods of a node, at one moment.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct EngineSnapshot {
     /// What the engine decides from.
     pub inputs: EngineInputs,
+    /// The same in its published form, or why it has none.
+    packed: Result<OwnEngine, UnusableInputs>,
     /// Containers that a runtime has announced and not ended, also those that hold nothing.
     pub announced: Vec<AnnouncedContainer>,
     /// What of the configuration readers of the state cannot repeat, if anything.
     pub unrepeatable: Option<String>,
+}
+
+impl EngineSnapshot {
+    /// A snapshot; the inputs are packed once, because a state is made of it again and again.
+    pub fn new(
+        inputs: EngineInputs,
+        announced: Vec<AnnouncedContainer>,
+        unrepeatable: Option<String>,
+    ) -> Self {
+        Self { packed: inputs.packed(), inputs, announced, unrepeatable }
+    }
+
+    /// The inputs in their published form.
+    ///
+    /// # Errors
+    /// If they are longer than a state may carry.
+    pub(super) const fn packed(&self) -> Result<&OwnEngine, &UnusableInputs> {
+        self.packed.as_ref()
+    }
 }
 
 /// This daemon's part in a node.

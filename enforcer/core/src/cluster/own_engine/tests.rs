@@ -117,11 +117,8 @@ impl PlayedNode {
     }
 
     fn snapshot(&self) -> EngineSnapshot {
-        EngineSnapshot {
-            inputs: EngineInputs::new(&self.inventory, &self.settings, &self.allocations),
-            announced: self.announced.values().cloned().collect(),
-            unrepeatable: None,
-        }
+        let inputs = EngineInputs::new(&self.inventory, &self.settings, &self.allocations);
+        EngineSnapshot::new(inputs, self.announced.values().cloned().collect(), None)
     }
 
     fn state_with(&mut self, engine: &EngineSnapshot, kubelet: &KubeletProfile) -> NodeState {
