@@ -46,6 +46,7 @@ fn pod(name: String, containers: Vec<ContainerRequest>) -> PodRequest {
         documents: Documents::new(),
         containers,
         previous: BTreeMap::new(),
+        undescribed: None,
     }
 }
 

@@ -68,6 +68,7 @@ fn pod(name: &str, milli: u64, guaranteed: bool) -> PodRequest {
         documents: BTreeMap::new(),
         containers,
         previous: BTreeMap::new(),
+        undescribed: None,
     }
 }
 

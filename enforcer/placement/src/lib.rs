@@ -134,7 +134,8 @@ pub use self::{
     qos::QosClass,
     rejection::{Rejection, RejectionProblem, RejectionReason, Shortage},
     request::{
-        ContainerKind, ContainerRequest, DeviceCounts, PodRequest, Resources, device_counts, qos_class,
+        ContainerKind, ContainerRequest, DeviceCounts, PodRequest, Resources, Undescribed, device_counts,
+        qos_class,
     },
     what_if::{CpusAndNodes, HolderMove, what_if},
     wishes::{TopologyHint, Wishes},

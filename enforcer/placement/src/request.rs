@@ -37,6 +37,48 @@ pub struct PodRequest {
     /// Grants of its containers before a resize or restart, by name. An engine keeps as much of them as is
     /// still valid.
     pub previous: BTreeMap<String, Grant>,
+    /// What of it the amounts of its containers do not describe, if anything. An admission passes this over;
+    /// predictions of what a node's daemon sees must not.
+    pub undescribed: Option<Undescribed>,
+}
+
+/// Something of a pod that changes its place, and that the amounts of its containers do not describe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Undescribed {
+    /// It is critical for its node: the kubelet gives its containers the `oom_score_adj` of a Guaranteed pod.
+    NodeCritical,
+    /// It asks for resources as a whole.
+    PodResources,
+    /// It claims resources of drivers.
+    ResourceClaims,
+    /// Its containers: only their sums are known.
+    Containers,
+}
+
+/// The class of priority that makes a pod critical for its node (`system-node-critical` in
+/// pkg/apis/scheduling/types.go).
+const NODE_CRITICAL: &str = "system-node-critical";
+
+impl Undescribed {
+    /// What a pod with this class of priority has, and with these parts of its specification.
+    pub fn of(priority_class: &str, has_own_resources: bool, has_claims: bool) -> Option<Self> {
+        let found = [
+            (has_own_resources, Self::PodResources),
+            (has_claims, Self::ResourceClaims),
+            (priority_class == NODE_CRITICAL, Self::NodeCritical),
+        ];
+        found.into_iter().find_map(|(is_so, undescribed)| is_so.then_some(undescribed))
+    }
+
+    /// As a part of a sentence.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NodeCritical => "it is critical for its node",
+            Self::PodResources => "it asks for resources as a whole",
+            Self::ResourceClaims => "it claims resources of drivers",
+            Self::Containers => "only the sums of its containers are known",
+        }
+    }
 }
 
 /// When a container runs.
@@ -127,6 +169,7 @@ impl PodRequest {
             documents: Documents::new(),
             containers,
             previous: BTreeMap::new(),
+            undescribed: None,
         }
     }
 }

@@ -263,6 +263,7 @@ fn again(holder: &Holder, grant: &Grant, host: &HintsSettings) -> Option<(PodReq
             ..ContainerRequest::default()
         }],
         previous: std::collections::BTreeMap::new(),
+        undescribed: None,
     };
     Some((request, HintsEngine::new(HintsSettings { policy, ..host.clone() })))
 }

@@ -555,6 +555,7 @@ fn placed(scene: &Scene, cgroup: &str) -> (Containers, Allocations) {
         documents: BTreeMap::new(),
         containers: vec![container],
         previous: BTreeMap::new(),
+        undescribed: None,
     };
     let cgroup = Some(CgroupPath::new(cgroup));
     let new = Announced {

@@ -326,6 +326,7 @@ impl CgroupRequest<'_> {
             documents: Documents::default(),
             containers: vec![self.container(inventory)],
             previous: BTreeMap::new(),
+            undescribed: None,
         }
     }
 

@@ -400,6 +400,7 @@ impl Containers {
             documents: Documents::default(),
             containers: Vec::new(),
             previous: BTreeMap::new(),
+            undescribed: None,
         };
         let members = BTreeMap::from([(name.to_owned(), Member { id: id.to_owned(), cgroup })]);
         self.pods.insert(holder.pod().clone(), KnownPod { request, members });

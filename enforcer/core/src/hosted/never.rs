@@ -97,6 +97,7 @@ fn of_pod(policy: &Policy, position: usize, rule: &WorkloadRule, inventory: &Inv
         // Annotations of the pod decide where it may be and how it shares.
         containers: vec![ContainerRequest { requests, ..ContainerRequest::default() }],
         previous: BTreeMap::new(),
+        undescribed: None,
     };
     let mut allocations = Allocations::default();
     let admitted = admit(inventory, &policy.placement, &mut allocations, &pod);

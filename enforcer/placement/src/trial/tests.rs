@@ -36,6 +36,7 @@ fn pod(pod: &str, containers: Vec<ContainerRequest>) -> PodRequest {
         containers,
         documents: BTreeMap::new(),
         previous: BTreeMap::new(),
+        undescribed: None,
     }
 }
 

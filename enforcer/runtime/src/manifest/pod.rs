@@ -2,11 +2,12 @@
 //!
 //! Names, labels and annotations are passed on unchanged; the code that shows them escapes them.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use enforcer_core::cluster::objects::{PodScheduling, Toleration};
 use numa_placement::{
-    ContainerRequest, PodName, PodRequest, annotations_of_interest, foreign::is_of_interest, qos_class,
+    ContainerRequest, PodName, PodRequest, Undescribed, annotations_of_interest, foreign::is_of_interest,
+    qos_class,
 };
 
 use super::{annotations::annotation_documents, container, source::ManifestProblem, tree::TreeNode};
@@ -59,7 +60,19 @@ pub(super) fn pod(
     }
     let containers = container::containers(spec, &mut warnings)?;
     let scheduling = scheduling(spec)?;
-    Ok(ManifestPod { scheduling, ..request(name, labels, annotations, containers, warnings) })
+    let mut pod = request(name, labels, annotations, containers, warnings);
+    pod.request.undescribed = undescribed(spec)?;
+    Ok(ManifestPod { scheduling, ..pod })
+}
+
+/// What of the pod its containers do not say.
+fn undescribed(spec: &TreeNode) -> Result<Option<Undescribed>, ManifestProblem> {
+    let priority_class = match spec.get("priorityClassName") {
+        Some(name) => name.scalar("priorityClassName")?,
+        None => Cow::Borrowed(""),
+    };
+    let has = |field: &str| spec.get(field).is_some_and(|part| !part.is_empty());
+    Ok(Undescribed::of(&priority_class, has("resources"), has("resourceClaims")))
 }
 
 /// Most tolerations of a pod.
@@ -105,8 +118,7 @@ pub(super) fn request(
     annotations.retain(|key, _| !is_of_interest(key) || kept.contains_key(key));
     warnings.extend(no_room);
     let documents = annotation_documents(&annotations);
-    let request =
-        PodRequest { name, qos, labels, annotations, documents, containers, previous: BTreeMap::new() };
+    let request = PodRequest { labels, annotations, documents, qos, ..PodRequest::new(name, containers) };
     ManifestPod { request, scheduling: PodScheduling::default(), warnings }
 }
 

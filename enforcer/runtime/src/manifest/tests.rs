@@ -1,7 +1,7 @@
 use std::fs;
 
 use enforcer_core::workload::QosClass;
-use numa_placement::{ContainerKind, PodRequest, pools::Document};
+use numa_placement::{ContainerKind, PodRequest, Undescribed, pools::Document};
 
 use super::*;
 
@@ -35,6 +35,22 @@ fn one(text: &str) -> PodRequest {
 }
 
 const SPEC: &str = "{containers: [{name: c}]}";
+
+#[test]
+fn what_containers_do_not_describe_is_known() {
+    for (field, expected) in [
+        ("priority: 1", None),
+        ("priorityClassName: system-cluster-critical", None),
+        ("priorityClassName: system-node-critical", Some(Undescribed::NodeCritical)),
+        ("resources: {}", None),
+        ("resources: {limits: {cpu: '1'}}", Some(Undescribed::PodResources)),
+        ("resourceClaims: []", None),
+        ("resourceClaims: [{name: nic}]", Some(Undescribed::ResourceClaims)),
+    ] {
+        let text = format!("kind: Pod\nmetadata: {{name: p}}\nspec: {{containers: [{{name: c}}], {field}}}");
+        assert_eq!(one(&text).undescribed, expected, "{field}");
+    }
+}
 
 #[test]
 fn every_kind_makes_its_pods() {

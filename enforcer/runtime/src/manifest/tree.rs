@@ -53,6 +53,16 @@ impl TreeNode {
         matches!(self.value, ManifestValue::Null)
     }
 
+    /// Is it nothing, or a list or a map of nothing?
+    pub(super) const fn is_empty(&self) -> bool {
+        match &self.value {
+            ManifestValue::Null => true,
+            ManifestValue::List(nodes) => nodes.is_empty(),
+            ManifestValue::Map(entries) => entries.is_empty(),
+            ManifestValue::Bool(_) | ManifestValue::Number(_) | ManifestValue::Text(_) => false,
+        }
+    }
+
     /// The value of a key; none when this is no map, or there is none, or it is `null`.
     pub(super) fn get(&self, key: &str) -> Option<&Self> {
         let ManifestValue::Map(entries) = &self.value else { return None };

@@ -41,6 +41,7 @@ pub fn pod_request<'a>(pod: &PodSandbox, containers: impl IntoIterator<Item = &'
         annotations,
         containers: requests,
         previous: BTreeMap::new(),
+        undescribed: None,
     }
 }
 

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use flate2::{Compression, write::GzEncoder};
 use numa_placement::{
-    ContainerKind, ContainerRequest, Holder, PodRequest,
+    ContainerKind, ContainerRequest, Holder, PodRequest, Undescribed,
     settings::{PlacementEngine, TopologyPolicy},
 };
 use numa_topology::synth::Machine;
@@ -323,6 +323,36 @@ fn nothing_is_said_of_pods_that_another_controller_pins() {
     view.observe_bound("b", &marked);
     let verdict = view.filter(&pod("c", vec![guaranteed("main", 1000)]), 0);
     assert!(matches!(verdict, Verdict::Unknown(UnknownNode::OtherController(_))), "{verdict:?}");
+}
+
+#[test]
+fn nothing_is_said_of_pods_that_their_containers_do_not_describe() {
+    let mut node = PlayedNode::new("sockets:2 cores:4", PlacementEngine::Pools);
+    let view = view_of(&node.state());
+    for undescribed in [
+        Undescribed::NodeCritical,
+        Undescribed::PodResources,
+        Undescribed::ResourceClaims,
+        Undescribed::Containers,
+    ] {
+        let mut pod = pod("a", vec![guaranteed("main", 1000)]);
+        assert!(matches!(view.filter(&pod, 0), Verdict::Fits(_)));
+        pod.undescribed = Some(undescribed);
+        let Verdict::Unknown(why) = view.filter(&pod, 0) else { panic!("{undescribed:?}") };
+        assert!(why.to_string().contains(undescribed.as_str()), "{why}");
+        // Until the state covers it, nothing is said of those after it either.
+        let mut view = view.clone();
+        view.observe_bound("a", &pod);
+        let next = view.filter(&self::pod("b", vec![guaranteed("main", 1000)]), 0);
+        assert_eq!(next, Verdict::Unknown(why));
+        node.bind(&pod);
+        node.run(&pod);
+        let mut state = node.state();
+        state.revision.counter += 1;
+        view.observe_state(&state, 0);
+        assert!(matches!(view.filter(&self::pod("b", vec![guaranteed("main", 1000)]), 0), Verdict::Fits(_)));
+        node.remove(&pod);
+    }
 }
 
 #[test]

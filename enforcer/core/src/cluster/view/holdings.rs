@@ -91,6 +91,9 @@ impl Holdings {
             if [KOORDINATOR, KATALYST].iter().any(|mark| pod.annotations.contains_key(*mark)) {
                 return NodeReply::Unknown(UnknownNode::OtherController(pod.name.to_string()));
             }
+            if let Some(undescribed) = pod.undescribed {
+                return NodeReply::Unknown(UnknownNode::Undescribed(pod.name.to_string(), undescribed));
+            }
             return match arrive((&model.inventory, &model.settings), &mut self.allocations, pod) {
                 Ok(()) => NodeReply::Admitted(Some(self.place_of(model, pod))),
                 Err(rejection) => NodeReply::Refused(rejection),

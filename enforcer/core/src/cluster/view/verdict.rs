@@ -4,6 +4,7 @@ use std::fmt;
 
 use numa_placement::{
     Allocations, Holder, Inventory, MemoryResource, PodRequest, Rejection, RejectionProblem, RejectionReason,
+    Undescribed,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 use schemars::JsonSchema;
@@ -43,6 +44,8 @@ pub enum UnknownNode {
     Unordered(String),
     /// Another controller pins this pod, and what it gives is not known.
     OtherController(String),
+    /// The amounts of the containers of this pod do not describe what the daemon of the node sees.
+    Undescribed(String, Undescribed),
     /// Pods that were chosen for it may arrive in an order in which it refuses this one.
     Waiting(String),
 }
@@ -65,6 +68,11 @@ impl fmt::Display for UnknownNode {
             }
             Self::Misfit(pod) => write!(f, "pod {pod} is bound to the node and does not fit by its state"),
             Self::OtherController(pod) => write!(f, "another controller pins pod {pod}"),
+            Self::Undescribed(pod, undescribed) => write!(
+                f,
+                "what numa-enforcer gives to pod {pod} does not follow from its containers: {}",
+                undescribed.as_str()
+            ),
             Self::Waiting(pod) => {
                 write!(
                     f,

@@ -65,6 +65,7 @@ impl Host {
                 documents: BTreeMap::new(),
                 containers: vec![container],
                 previous: BTreeMap::new(),
+                undescribed: None,
             },
             now: Cpuset::default(),
             shown: None,

@@ -73,6 +73,7 @@ impl<'de> Deserialize<'de> for Containers {
                     documents: Documents::default(),
                     containers: Vec::new(),
                     previous: BTreeMap::new(),
+                    undescribed: None,
                 },
                 members: BTreeMap::new(),
             });
