@@ -29,6 +29,7 @@ mod newest;
 mod node;
 mod nodes;
 pub mod objects;
+mod pod_object;
 mod pods;
 mod publish;
 mod resize;

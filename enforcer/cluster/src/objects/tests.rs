@@ -1,6 +1,6 @@
 use super::*;
 use enforcer_core::cluster::objects::{PodArrival, PodPhase, Toleration};
-use numa_placement::QosClass;
+use numa_placement::{QosClass, Undescribed};
 use serde_json::json;
 
 fn read(items: &serde_json::Value) -> ClusterObjects {
@@ -254,10 +254,11 @@ fn of_a_pod_with_a_node_that_no_manager_has_a_say_about_only_the_sums_are_kept()
             "spec": {"nodeName": node, "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}],
                 "containers": [{"name": "c", "resources": resources}]}}]));
         let pod = objects.pods[0].clone();
-        (pod.request.containers.len(), pod.amounts())
+        (pod.request.containers.len(), pod.request.undescribed, pod.amounts())
     };
-    let (kept, amounts) = read(Some("n"), json!({}));
+    let (kept, undescribed, amounts) = read(Some("n"), json!({}));
     assert_eq!((kept, amounts["cpu"], amounts["memory"]), (0, 2_000, 1 << 30));
-    assert_eq!(read(None, json!({})), (2, amounts));
+    assert_eq!(undescribed, Some(Undescribed::Containers));
+    assert_eq!(read(None, json!({})), (2, None, amounts));
     assert_eq!(read(Some("n"), json!({"v.com/gpu": "1"})).0, 2);
 }

@@ -10,7 +10,8 @@
 //!
 //! Invariants: what the receiver has is the newest that the server told. It stays while the server is away.
 //! An object beyond the bounds is left out by name, and never ends the watch. No more than [`LARGEST`] bytes
-//! of text, [`bound::ACTIVE`] pods that run and [`bound::ENDED`] ended ones are held. Waits grow and differ
+//! of text, [`bound::ACTIVE`] pods that run and [`bound::ENDED`] ended ones are held, nor requests of pods with
+//! more than [`bound::REQUESTS`] bytes. Waits grow and differ
 //! from daemon to daemon, and two requests begin at least [`SPACING`] apart.
 
 mod bound;
@@ -30,7 +31,7 @@ const LARGEST: usize = 2 << 20;
 const SPACING: Duration = Duration::from_millis(500);
 
 /// What is known of the pods of a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub enum WatchedPods {
     /// The server was asked, and has not answered yet.
     #[default]
@@ -42,7 +43,7 @@ pub enum WatchedPods {
 }
 
 /// The pods of a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct BoundPods {
     /// Pods in ascending order of their uids; of those that have ended, the newest.
     pub pods: Vec<ApiPod>,

@@ -1,31 +1,26 @@
-//! What is read of a Pod object: names, kinds of containers, what the kubelet's managers give them, and the
-//! kubelet's refusal.
+//! What the watch keeps of a Pod object: names, kinds of containers, what the kubelet's managers give them,
+//! what the pod asks for, and the kubelet's refusal.
 //!
 //! Invariants: text and numbers are within the limits of a published state, and a pod beyond them is refused
 //! with the reason. The uid of a static pod is believed where a mirror pod has it twice, as the kubelet
 //! writes it, and where no pod of the API can have it.
 
-use std::{collections::BTreeMap, fmt, marker::PhantomData};
+use std::sync::Arc;
 
 use enforcer_core::cluster::{
     observed::{ApiContainer, ApiPod, ApiRejection},
     state::limits,
 };
 use jiff::Timestamp;
-use numa_placement::ContainerKind;
-use numa_topology::quantity;
-use serde::{
-    Deserialize, Deserializer,
-    de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
-};
+use numa_placement::PodRequest;
 
-use crate::resize::{PodCondition, ResizeProgress};
+use crate::pod_object::PodFields;
 
 /// Most bytes of names of devices of a pod: thousands of pods may be bound to the node.
 const DEVICE_NAMES: usize = 8 << 10;
 
 /// A pod, and the version of its object.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) struct ReadPod {
     pub(super) pod: ApiPod,
     pub(super) node: String,
@@ -34,110 +29,10 @@ pub(super) struct ReadPod {
     pub(super) started_at: i64,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Pod {
-    metadata: Metadata,
-    spec: Spec,
-    status: Status,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    uid: String,
-    namespace: String,
-    name: String,
-    resource_version: String,
-    creation_timestamp: Option<String>,
-    annotations: Annotations,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Annotations {
-    #[serde(rename = "kubernetes.io/config.hash")]
-    hash: Option<String>,
-    #[serde(rename = "kubernetes.io/config.mirror")]
-    mirror: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    node_name: String,
-    restart_policy: String,
-    init_containers: AtMost<Container, { limits::CONTAINERS }>,
-    containers: AtMost<Container, { limits::CONTAINERS }>,
-    resources: Option<IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Container {
-    name: String,
-    #[serde(default)]
-    restart_policy: String,
-    #[serde(default)]
-    resources: Resources,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Resources {
-    requests: Requests,
-    limits: Requests,
-}
-
-/// CPUs and devices of a list of resources; others are passed over.
-#[derive(Default)]
-struct Requests {
-    milli_cpus: Option<u64>,
-    devices: BTreeMap<String, u64>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Status {
-    phase: String,
-    reason: String,
-    qos_class: String,
-    start_time: Option<String>,
-    conditions: AtMost<PodCondition, CONDITIONS>,
-    init_container_statuses: AtMost<ContainerStatus, { limits::CONTAINERS }>,
-    container_statuses: AtMost<ContainerStatus, { limits::CONTAINERS }>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ContainerStatus {
-    name: String,
-    #[serde(default)]
-    allocated_resources: Requests,
-    #[serde(default)]
-    resources: Option<Resources>,
-    #[serde(default)]
-    state: ContainerState,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ContainerState {
-    terminated: Option<Termination>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Termination {
-    exit_code: i64,
-}
-
-/// Most conditions of a pod; readiness gates add some.
-const CONDITIONS: usize = 128;
-
 /// Reads a Pod; a reason is why it cannot be one of the node's pods.
 pub(super) fn read(text: &[u8]) -> Result<ReadPod, String> {
-    let Pod { metadata, spec, status } = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let fields: PodFields = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let PodFields { metadata, status, .. } = &fields;
     for (field, value, most) in [
         ("metadata.uid", &metadata.uid, limits::WORD),
         ("metadata.namespace", &metadata.namespace, limits::LABEL),
@@ -155,26 +50,23 @@ pub(super) fn read(text: &[u8]) -> Result<ReadPod, String> {
         reason: status.reason.chars().take(128).collect(),
     });
     let is_finished = is_failed || status.phase == "Succeeded";
+    // A quantity that is not understood leaves the pod known, and what it asks for unknown.
+    let request = fields.request().ok().map(|read| read.request);
     // Of one that has ended, no container is asked for.
-    let containers = if is_finished { Vec::new() } else { containers(&spec, &status) };
-    if let Some(long) = containers.iter().find(|one| one.name.len() > limits::LABEL) {
-        return Err(format!("a container's name has {} characters", long.name.len()));
-    }
-    let names = containers.iter().flat_map(|one| one.devices.keys());
-    let bytes: usize = names.map(String::len).sum();
-    if bytes > DEVICE_NAMES {
-        return Err(format!("the names of its devices have {bytes} bytes, at most {DEVICE_NAMES} are kept"));
-    }
+    let containers = if is_finished { Vec::new() } else { containers(&fields, request.as_ref())? };
+    let config_hash = fields.static_uid().filter(|uid| is_hash(uid) && fields.is_mirror_of(uid));
     let pod = ApiPod {
-        config_hash: static_uid(metadata.annotations),
-        uid: metadata.uid,
-        namespace: metadata.namespace,
-        name: metadata.name,
+        config_hash: config_hash.map(str::to_owned),
         is_finished,
         containers,
+        // Why the node refused it follows from what it asked for.
+        request: request.filter(|_| !is_finished || rejection.is_some()).map(Arc::new),
         rejection,
+        uid: fields.metadata.uid,
+        namespace: fields.metadata.namespace,
+        name: fields.metadata.name,
     };
-    let (node, version) = (spec.node_name, metadata.resource_version);
+    let (node, version) = (fields.spec.node_name.unwrap_or_default(), fields.metadata.resource_version);
     Ok(ReadPod { pod, node, version, started_at: started_at.unwrap_or(0) })
 }
 
@@ -186,122 +78,55 @@ fn is_refusal(reason: &str) -> bool {
     of_managers.contains(&reason) || reason.strip_prefix("OutOf").is_some_and(|resource| !resource.is_empty())
 }
 
-/// The uid of the static pod whose mirror this is: a hash, which no uid of the API looks like.
-fn static_uid(annotations: Annotations) -> Option<String> {
-    let is_hash = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    annotations.hash.filter(|hash| is_hash(hash) && annotations.mirror.as_ref() == Some(hash))
+/// The form of the uid of a static pod: a hash, which no uid of the API looks like.
+fn is_hash(uid: &str) -> bool {
+    uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn containers(spec: &Spec, status: &Status) -> Vec<ApiContainer> {
-    let init = spec.init_containers.0.iter().map(|one| {
-        let is_sidecar = one.restart_policy == "Always";
-        (one, if is_sidecar { ContainerKind::Sidecar } else { ContainerKind::Init })
-    });
-    let all = init.chain(spec.containers.0.iter().map(|one| (one, ContainerKind::App)));
-    let statuses = status.init_container_statuses.0.iter().chain(&status.container_statuses.0);
-    let statuses: BTreeMap<&str, &ContainerStatus> = statuses.map(|one| (one.name.as_str(), one)).collect();
-    let resize = ResizeProgress::of(&status.conditions.0);
-    all.map(|(container, kind)| {
-        let wish = container.resources.requests.milli_cpus.or(container.resources.limits.milli_cpus);
-        let of_container = statuses.get(container.name.as_str());
-        let allocated = of_container.and_then(|one| one.allocated_resources.milli_cpus);
-        let actual = of_container.and_then(|one| one.resources.as_ref()?.requests.milli_cpus);
-        let milli = resize.on_node(wish.unwrap_or(0), allocated, actual);
-        let exclusive_cpus = match status.qos_class.as_str() {
+/// The containers; an error is that there are more, or with more devices, than a state may have.
+fn containers(fields: &PodFields, request: Option<&PodRequest>) -> Result<Vec<ApiContainer>, String> {
+    let PodFields { spec, status, .. } = fields;
+    let statuses = fields.statuses();
+    let mut containers = Vec::new();
+    let longest = spec.init_containers.0.len().max(spec.containers.0.len());
+    if longest > limits::CONTAINERS {
+        return Err(format!("{longest} containers, at most {} entries are kept", limits::CONTAINERS));
+    }
+    for (at, (container, kind)) in fields.containers().enumerate() {
+        let name = container.name.clone();
+        if name.len() > limits::LABEL {
+            return Err(format!("a container's name has {} characters", name.len()));
+        }
+        let asked = request.and_then(|request| request.containers.get(at));
+        let exclusive_cpus = match status.qos_class.as_deref() {
             // The managers pass over a pod with resources of its own.
             _ if spec.resources.is_some() => None,
-            "Guaranteed" => Some(if milli.is_multiple_of(1_000) { milli / 1_000 } else { 0 }),
-            "Burstable" | "BestEffort" => Some(0),
+            Some("Guaranteed") => asked.map(|asked| asked.whole_cpus().unwrap_or(0)),
+            Some("Burstable" | "BestEffort") => Some(0),
             _ => None,
         };
-        let devices = container.resources.limits.devices.clone();
+        let devices = asked.map(|asked| asked.devices.clone()).unwrap_or_default();
+        if devices.len() > limits::CONTAINER_RESOURCES {
+            let most = limits::CONTAINER_RESOURCES;
+            return Err(format!("container {name} asks for more than {most} kinds of devices"));
+        }
         // A container may have a policy of its own since Kubernetes 1.34.
-        let own = Some(container.restart_policy.as_str()).filter(|policy| !policy.is_empty());
+        let own = container.restart_policy.as_deref().filter(|policy| !policy.is_empty());
+        let of_container = statuses.get(name.as_str());
         let terminated = of_container.and_then(|one| one.state.terminated.as_ref());
         let has_ended = match (terminated, own.unwrap_or(&spec.restart_policy)) {
             (Some(_), "Never") => true,
             (Some(end), "OnFailure") => end.exit_code == 0,
             _ => false,
         };
-        ApiContainer { name: container.name.clone(), kind, exclusive_cpus, has_ended, devices }
-    })
-    .collect()
-}
-
-/// A list that is refused where it is longer.
-struct AtMost<T, const N: usize>(Vec<T>);
-
-impl<T, const N: usize> Default for AtMost<T, N> {
-    fn default() -> Self {
-        Self(Vec::new())
+        containers.push(ApiContainer { name, kind, exclusive_cpus, has_ended, devices });
     }
-}
-
-impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for AtMost<T, N> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Items<T, const N: usize>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
-            type Value = AtMost<T, N>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "at most {N} entries")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-                let mut read = Vec::new();
-                while let Some(item) = items.next_element()? {
-                    if read.len() == N {
-                        return Err(serde::de::Error::invalid_length(N + 1, &self));
-                    }
-                    read.push(item);
-                }
-                Ok(AtMost(read))
-            }
-
-            fn visit_unit<E>(self) -> Result<Self::Value, E> {
-                Ok(AtMost::default())
-            }
-        }
-        deserializer.deserialize_any(Items(PhantomData))
+    let names = containers.iter().flat_map(|one| one.devices.keys());
+    let bytes: usize = names.map(String::len).sum();
+    if bytes > DEVICE_NAMES {
+        return Err(format!("the names of its devices have {bytes} bytes, at most {DEVICE_NAMES} are kept"));
     }
-}
-
-impl<'de> Deserialize<'de> for Requests {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Amounts;
-
-        impl<'de> Visitor<'de> for Amounts {
-            type Value = Requests;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "amounts of at most {} devices", limits::CONTAINER_RESOURCES)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut amounts: A) -> Result<Requests, A::Error> {
-                let mut read = Requests::default();
-                while let Some(resource) = amounts.next_key::<String>()? {
-                    if resource == "cpu" {
-                        read.milli_cpus = quantity::milli_cpus(&amounts.next_value::<String>()?);
-                    } else if resource.contains('/') {
-                        let count = quantity::whole(&amounts.next_value::<String>()?);
-                        if read.devices.len() == limits::CONTAINER_RESOURCES {
-                            return Err(serde::de::Error::invalid_length(read.devices.len() + 1, &self));
-                        }
-                        read.devices.extend(count.filter(|&count| count > 0).map(|count| (resource, count)));
-                    } else {
-                        amounts.next_value::<IgnoredAny>()?;
-                    }
-                }
-                Ok(read)
-            }
-
-            fn visit_unit<E>(self) -> Result<Requests, E> {
-                Ok(Requests::default())
-            }
-        }
-        deserializer.deserialize_any(Amounts)
-    }
+    Ok(containers)
 }
 
 /// `NAMESPACE/NAME` of a Pod that is not read, as far as its beginning has them: the server writes both
@@ -319,6 +144,7 @@ pub(super) fn name_in(head: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use numa_placement::{ContainerKind, QosClass};
     use serde_json::{Value, json};
 
     use super::*;
@@ -353,6 +179,28 @@ mod tests {
         };
         assert_eq!(read.pod.containers, [expected]);
         assert_eq!((read.pod.is_finished, read.pod.config_hash, read.pod.rejection), (false, None, None));
+    }
+
+    #[test]
+    fn pod_has_its_request_until_it_ends_and_a_refused_one_keeps_it() {
+        let request = |phase: &str, reason: &str| {
+            let mut pod = pod();
+            pod["metadata"]["labels"] = json!({"app": "web"});
+            (pod["status"]["phase"], pod["status"]["reason"]) = (json!(phase), json!(reason));
+            read(pod.to_string().as_bytes()).unwrap().pod.request
+        };
+        let asked = request("Pending", "").unwrap();
+        assert_eq!((asked.name.to_string(), asked.name.uid.as_str()), ("shop/web".into(), "u"));
+        assert_eq!((asked.qos, asked.labels["app"].as_str()), (QosClass::Guaranteed, "web"));
+        assert_eq!(
+            (asked.containers[0].whole_cpus(), asked.containers[0].devices["v.com/gpu"]),
+            (Some(2), 1)
+        );
+        assert_eq!(request("Failed", "TopologyAffinityError"), Some(asked));
+        assert_eq!((request("Failed", "Evicted"), request("Succeeded", "")), (None, None));
+        let odd = changed("/spec/containers/0/resources", json!({"limits": {"cpu": "2", "memory": "much"}}));
+        let odd = odd.unwrap().pod;
+        assert_eq!((odd.request, odd.containers[0].exclusive_cpus), (None, None));
     }
 
     #[test]
@@ -440,8 +288,10 @@ mod tests {
         for (config, mirror, believed) in
             [(hash, Some(hash), true), (hash, None, false), (hash, Some("x"), false), (uid, Some(uid), false)]
         {
-            let annotations =
-                json!({"kubernetes.io/config.hash": config, "kubernetes.io/config.mirror": mirror});
+            let mut annotations = json!({"kubernetes.io/config.hash": config});
+            if let Some(mirror) = mirror {
+                annotations["kubernetes.io/config.mirror"] = json!(mirror);
+            }
             let read = changed("/metadata/annotations", annotations).unwrap();
             assert_eq!(read.pod.config_hash.is_some(), believed, "{config} {mirror:?}");
         }

@@ -1,12 +1,12 @@
 //! What the API of the cluster says about a node and its pods.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use numa_placement::ContainerKind;
+use numa_placement::{ContainerKind, PodRequest};
 
 /// What the API says about a node. Everything may be missing; what is there is newer or older than the
 /// kubelet's files by the delay of a watch.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct NodeInApi {
     /// Pods that are bound to the node; `None` if they are not known.
     pub pods: Option<Vec<ApiPod>>,
@@ -17,7 +17,7 @@ pub struct NodeInApi {
 }
 
 /// A pod that is bound to the node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct ApiPod {
     /// Its uid in the API.
     pub uid: String,
@@ -31,6 +31,9 @@ pub struct ApiPod {
     pub is_finished: bool,
     /// Its containers.
     pub containers: Vec<ApiContainer>,
+    /// What it asks for, if it has not ended or the node refused it; `None` also where it is too large to be
+    /// kept.
+    pub request: Option<Arc<PodRequest>>,
     /// Why the node refused it, if it did.
     pub rejection: Option<ApiRejection>,
 }
