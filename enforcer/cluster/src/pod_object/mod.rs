@@ -1,8 +1,8 @@
 //! A Pod object, as far as this crate reads it.
 //!
-//! Problem: plans and checks read thousands of pods of a cluster, and the daemon follows those of its node. What
-//! a pod asks for must be the same for both, or a prediction of the one is not what the other compares it with.
-//! Idea: both read these fields, and [`PodFields::request`] makes the request of them.
+//! Problem: plans and checks read thousands of pods of a cluster, and the daemon follows those of its node.
+//! What a pod asks for must be the same for both, or a prediction of the one is not what the other compares
+//! it with. Idea: both read these fields, and [`PodFields::request`] makes the request of them.
 //!
 //! Invariants: lists and amounts are bounded while they are read, because the author of a pod chooses their
 //! lengths. What an object does not say is absent or empty.

@@ -10,8 +10,8 @@
 //!
 //! Invariants: what the receiver has is the newest that the server told. It stays while the server is away.
 //! An object beyond the bounds is left out by name, and never ends the watch. No more than [`LARGEST`] bytes
-//! of text, [`bound::ACTIVE`] pods that run and [`bound::ENDED`] ended ones are held, nor requests of pods with
-//! more than [`bound::REQUESTS`] bytes. Waits grow and differ
+//! of text, [`bound::ACTIVE`] pods that run, [`bound::ENDED`] ended ones and [`bound::REQUESTS`] bytes of what
+//! they ask for are held. Waits grow and differ
 //! from daemon to daemon, and two requests begin at least [`SPACING`] apart.
 
 mod bound;
