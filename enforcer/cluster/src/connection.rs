@@ -24,7 +24,7 @@ use hyper_util::client::legacy;
 use kube::{
     Client, Config,
     client::Body,
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use numa_topology::text::with_causes;
 use serde_json::Value;
@@ -91,7 +91,7 @@ enum NoAnswer {
 impl ApiConnection {
     /// As the service account of the pod that this process runs in.
     pub fn in_cluster() -> Result<Self, ConnectError> {
-        let config = Config::incluster_env().map_err(|error| ConnectError(error.to_string()))?;
+        let config = Config::incluster_env().map_err(|error| ConnectError(no_account(&error)))?;
         Ok(Self { is_of_pod: true, ..Self::new(config)? })
     }
 
@@ -291,6 +291,18 @@ fn retry_after(value: &HeaderValue) -> Option<Duration> {
     Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
+/// Why the account of the pod cannot be used: kube names neither the file nor the variable.
+fn no_account(error: &InClusterError) -> String {
+    let place = match error {
+        InClusterError::ReadCertificateBundle(_) | InClusterError::ParseCertificates(_) => {
+            format!("{ACCOUNT}/ca.crt")
+        }
+        InClusterError::ReadDefaultNamespace(_) => format!("{ACCOUNT}/namespace"),
+        _ => "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT".to_owned(),
+    };
+    format!("{place}: {error}")
+}
+
 fn client(config: &Config) -> Result<Client, ConnectError> {
     Client::try_from(config.clone()).map_err(|error| ConnectError(with_causes(&error)))
 }
@@ -305,6 +317,22 @@ mod tests {
         assert_eq!(at("Sat, 28 Nov 2026 07:00:00 GMT"), Some(1_795_849_200));
         assert_eq!(at("Fri, 31 Dec 1999 23:59:59 GMT"), Some(946_684_799));
         assert_eq!(at("yesterday"), None);
+    }
+
+    #[test]
+    fn missing_account_of_the_pod_is_named_by_its_file() {
+        let missing = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        for (error, place) in [
+            (InClusterError::ReadCertificateBundle(missing()), "serviceaccount/ca.crt: "),
+            (InClusterError::ReadDefaultNamespace(missing()), "serviceaccount/namespace: "),
+            (
+                InClusterError::ReadEnvironmentVariable(std::env::VarError::NotPresent),
+                "KUBERNETES_SERVICE_HOST",
+            ),
+        ] {
+            let told = no_account(&error);
+            assert!(told.contains(place), "{told}");
+        }
     }
 
     #[test]
