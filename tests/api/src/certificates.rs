@@ -15,8 +15,9 @@ pub(crate) const AUTHORITY: &str = "ca.crt";
 pub(crate) const SERVER: [&str; 2] = ["server.crt", "server.key"];
 pub(crate) const ADMINISTRATOR: [&str; 2] = ["admin.crt", "admin.key"];
 
-/// Writes all of them into `folder`.
-pub(crate) fn write(folder: &Path) -> Result<()> {
+/// Writes all of them into `folder`; that of the server is for this machine, and for these names and
+/// addresses.
+pub(crate) fn write(folder: &Path, names: &[String]) -> Result<()> {
     let mut authority = named("test-ca");
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
@@ -26,6 +27,12 @@ pub(crate) fn write(folder: &Path) -> Result<()> {
     let issuer = Issuer::new(authority, key);
     let mut server = named("apiserver");
     server.subject_alt_names = vec![SanType::IpAddress(Ipv4Addr::LOCALHOST.into())];
+    for name in names {
+        server.subject_alt_names.push(match name.parse() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_no_address) => SanType::DnsName(name.as_str().try_into().context("a name for the server")?),
+        });
+    }
     server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     write_signed(folder, SERVER, &server, &issuer)?;
     let mut administrator = named("admin");

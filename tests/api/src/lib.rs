@@ -5,7 +5,8 @@
 //!
 //! Idea: [`ApiServer`] is Kubernetes' own server for custom resources, which `cargo xtask setup` builds
 //! (`xtask/src/setup/crd_api.rs`). [`ApiStub`] stands in where that one has nothing (pods, nodes, events,
-//! leases, `configz`) or cannot be made to fail as wished.
+//! leases, `configz`) or cannot be made to fail as wished. [`ApiFront`] joins both behind one address, with
+//! TLS and the token of a pod, for daemons in guests; the program `api-front` is one.
 //!
 //! Invariants: every server has a port and a folder of its own and ends with its value; processes end with
 //! this one, too, however that ends. A test without its server is skipped with a reason, and fails in CI.
@@ -13,12 +14,14 @@
 #![expect(clippy::expect_used, reason = "a fixture of tests fails the test that uses it")]
 
 mod certificates;
+mod front;
 mod objects;
 mod server;
 mod stub;
 mod tethered;
 
 pub use self::{
+    front::ApiFront,
     objects::{accept, define},
     server::ApiServer,
     stub::{ApiStub, Fault, StubKind},

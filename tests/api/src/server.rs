@@ -69,6 +69,15 @@ impl ApiServer {
     ///
     /// If it does not become ready, and without its programs in CI.
     pub fn start() -> Option<Self> {
+        Self::start_as(&[])
+    }
+
+    /// The same with a certificate for further names and addresses.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::start`].
+    pub(crate) fn start_as(names: &[String]) -> Option<Self> {
         let Some(programs) = programs() else {
             let why = format!("no API server: {PROGRAMS} names no folder, and {RIG} has none");
             assert_ne!(env::var("CI").as_deref(), Ok("true"), "must not be skipped in CI: {why}");
@@ -76,16 +85,16 @@ impl ApiServer {
             let _ = writeln!(io::stderr(), "skipped: {why}; `cargo xtask setup` makes one");
             return None;
         };
-        let mut tries = (0..TRIES).map(|_| Self::try_start(&programs));
+        let mut tries = (0..TRIES).map(|_| Self::try_start(&programs, names));
         let mut why = None;
         tries.find_map(|started| started.map_err(|error| why = Some(error)).ok()).or_else(|| {
             panic!("the API server does not start: {why:?}");
         })
     }
 
-    fn try_start(programs: &Path) -> Result<Self> {
+    fn try_start(programs: &Path, names: &[String]) -> Result<Self> {
         let folder = tempfile::tempdir().context("make a folder")?;
-        certificates::write(folder.path())?;
+        certificates::write(folder.path(), names)?;
         let ports = Ports { client: free_port()?, peer: free_port()?, secure: free_port()? };
         fs::write(folder.path().join("none.yaml"), no_cluster().to_string()).context("write a kubeconfig")?;
         let kubeconfig = kubeconfig(folder.path(), ports.secure).to_string();
@@ -99,6 +108,11 @@ impl ApiServer {
     /// Path of a kubeconfig that may do everything.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
+    }
+
+    /// Its folder, with its certificates.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Settings of a client that may do everything, and that repeats no request.

@@ -21,7 +21,7 @@ use super::{
 type StubBody = BoxBody<Bytes, Infallible>;
 
 /// Answers a request; an error closes the connection.
-pub(super) async fn answer(shared: Shared, request: Request<Incoming>) -> io::Result<Response<StubBody>> {
+pub(crate) async fn answer(shared: Shared, request: Request<Incoming>) -> io::Result<Response<StubBody>> {
     let is_write = request.method() != Method::GET;
     let (fault, orders) = {
         let mut state = shared.state();
@@ -154,7 +154,7 @@ fn not_found(target: &Target) -> Response<StubBody> {
 }
 
 /// A `Status` that tells of a failure.
-pub(super) fn status_object(code: u16, reason: &str, message: &str, causes: &[String]) -> Value {
+pub(crate) fn status_object(code: u16, reason: &str, message: &str, causes: &[String]) -> Value {
     let cause =
         |field: &String| json!({"reason": "FieldManagerConflict", "message": message, "field": field});
     let mut status = json!({

@@ -23,6 +23,7 @@ use kube::{Client, Config};
 use serde_json::Value;
 use tokio::{net::TcpListener, sync::watch::Sender};
 
+pub(crate) use self::answer::{answer, status_object};
 pub use self::{fault::Fault, request::StubKind};
 use self::{fault::FaultQueue, store::Store};
 
@@ -56,7 +57,7 @@ impl StubState {
 
 /// State, and a counter that changes with it.
 #[derive(Debug, Clone)]
-struct Shared {
+pub(crate) struct Shared {
     state: Arc<Mutex<StubState>>,
     changed: Sender<u64>,
 }
@@ -68,6 +69,16 @@ impl Shared {
 
     fn notify(&self) {
         self.changed.send_modify(|count| *count += 1);
+    }
+
+    pub(crate) fn page(&self, path: &str, value: Value) {
+        self.state().pages.push((path.to_owned(), value));
+    }
+
+    /// Whether this path is of a kind that the stub serves, or of a page.
+    pub(crate) fn serves(&self, path: &str) -> bool {
+        let state = self.state();
+        state.store.target(path).is_some() || state.pages.iter().any(|(of, _)| of == path)
     }
 }
 
@@ -110,6 +121,11 @@ impl ApiStub {
         };
         let thread = thread::Builder::new().name("api-stub".into()).spawn(serve).expect("a thread");
         Self { shared, address, end, thread: Some(thread) }
+    }
+
+    /// What its connections share, for a server in front of it.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Its address, for a kubeconfig or an in-cluster client.
@@ -170,7 +186,7 @@ impl ApiStub {
 
     /// Answers `GET` of exactly this path with a value, such as `/api/v1/nodes/a/proxy/configz`.
     pub fn page(&self, path: &str, value: Value) {
-        self.shared.state().pages.push((path.to_owned(), value));
+        self.shared.page(path, value);
     }
 
     /// Lets the next requests that would change something fail, one each, before or instead of later ones.
@@ -257,7 +273,7 @@ async fn serve(listener: StdListener, shared: Shared, end: Sender<bool>) {
             continue;
         };
         let shared = shared.clone();
-        let service = service_fn(move |request| answer::answer(shared.clone(), request));
+        let service = service_fn(move |request| answer(shared.clone(), request));
         // An error is a connection that was dropped, by either side.
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
