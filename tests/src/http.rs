@@ -1,4 +1,4 @@
-//! A GET from a server in the guest, and figures out of Prometheus's text format.
+//! Requests to a server without TLS, and figures out of Prometheus's text format.
 
 use std::{
     io::{Read, Write},
@@ -10,6 +10,9 @@ use anyhow::{Context, Result, ensure};
 
 /// Longest wait for a server on the same machine.
 const LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest wait for one on the machine that runs this guest, which may have to start something first.
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Largest answer that is read.
 const LARGEST: u64 = 8 << 20;
@@ -25,6 +28,25 @@ pub fn get(address: SocketAddr, path: &str) -> Result<String> {
     let (head, body) = answer.split_once("\r\n\r\n").context("an answer without an end of its header")?;
     ensure!(head.starts_with("HTTP/1.1 200"), "{path}: {}", head.lines().next().unwrap_or_default());
     Ok(body.to_owned())
+}
+
+/// Sends a request with a body; status and body of the answer.
+pub fn send(address: SocketAddr, method: &str, path: &str, media: &str, body: &str) -> Result<(u16, String)> {
+    let mut stream =
+        TcpStream::connect_timeout(&address, LIMIT).with_context(|| format!("connect to {address}"))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    // Of the older version: its answers come in one piece.
+    let length = body.len();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: {media}\r\nContent-Length: {length}\r\n\
+         \r\n{body}"
+    )?;
+    let mut answer = String::new();
+    stream.take(LARGEST).read_to_string(&mut answer).with_context(|| format!("read from {address}"))?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("an answer without an end of its header")?;
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    Ok((status.with_context(|| format!("{method} {path}: {head}"))?, body.to_owned()))
 }
 
 /// Value of the first series of `metric` that has all `labels`.

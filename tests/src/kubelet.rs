@@ -1,15 +1,50 @@
-//! The kubelet's part: the file in which its CPU manager keeps what it gave away.
+//! The kubelet's part: the file in which its CPU manager keeps what it gave away, and a process of its name.
 //!
-//! Written as a kubelet writes it, with its checksum, and put in place of the old one as a whole. It knows
-//! nothing of the product, which must be able to read it.
+//! The file is written as a kubelet writes it, with its checksum, and put in place of the old one as a whole.
+//! It knows nothing of the product, which must be able to read it.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{ChildStdin, ChildStdout, Command},
+};
 
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use crate::process::Running;
+
 /// The kubelet's directory.
 const ROOT: &str = "/var/lib/kubelet";
+
+/// A process of the kubelet's name, which does nothing; it ends with its value.
+#[derive(Debug)]
+pub struct PlayedKubelet {
+    _process: Running,
+    /// Their ends are its end.
+    _pipes: (ChildStdin, ChildStdout),
+}
+
+impl PlayedKubelet {
+    /// Starts it, without managers, with its own server at this port.
+    pub fn start(port: u16) -> Result<Self> {
+        let (program, file) = (Path::new("/tmp/kubelet"), format!("{ROOT}/config.yaml"));
+        // `read` is a part of the shell, so that the process keeps its name.
+        fs::write(program, "#!/bin/sh\nread -r line\n").context("write the program of a kubelet")?;
+        fs::set_permissions(program, Permissions::from_mode(0o755)).context("let it be run")?;
+        fs::create_dir_all(ROOT).with_context(|| format!("make {ROOT}"))?;
+        let configuration =
+            format!("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nport: {port}\n");
+        fs::write(&file, configuration).with_context(|| format!("write {file}"))?;
+        let mut command = Command::new(program);
+        command.args(["--config", &file, "--root-dir", ROOT]);
+        let (process, stdin, stdout) = Running::with_pipes(&mut command)?;
+        Ok(Self { _process: process, _pipes: (stdin, stdout) })
+    }
+}
 
 /// What a CPU manager has given away.
 #[derive(Debug, Clone, Default)]

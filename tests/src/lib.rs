@@ -12,8 +12,10 @@
 //! Nothing here links to the product: it is a client, and reads what the product publishes.
 #![expect(clippy::print_stdout, reason = "a scenario's lines on standard output are its result")]
 
+pub mod api;
 pub mod cgroup;
 pub mod check;
+pub mod cluster;
 pub mod containerd;
 pub mod cri;
 pub mod go_between;

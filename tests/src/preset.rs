@@ -9,7 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::cri::{Amounts, ContainerSpec, MountSpec};
+use crate::{
+    api,
+    cri::{Amounts, ContainerSpec, MountSpec},
+};
 
 /// Where the machine has what pods have from a `ConfigMap`.
 pub const CONFIG: &str = "/etc/numa-enforcer";
@@ -17,10 +20,12 @@ pub const CONFIG: &str = "/etc/numa-enforcer";
 /// Where a kubelet looks for profiles of seccomp.
 pub const SECCOMP: &str = "/var/lib/kubelet/seccomp";
 
+/// Where the machine has the account of a pod.
+pub const ACCOUNT: &str = "/var/lib/rig/account";
+
 /// Says something to the cluster, and nothing to a runtime.
-const OF_THE_CLUSTER: [&str; 8] = [
+const OF_THE_CLUSTER: [&str; 7] = [
     "serviceAccountName",
-    "automountServiceAccountToken",
     "enableServiceLinks",
     "priorityClassName",
     "affinity",
@@ -65,6 +70,14 @@ impl Preset {
         Self::read("restore", include_str!("../../deploy/kubernetes/restore/daemon-set.yaml"))
     }
 
+    /// It corrects, publishes the state of its node and writes events.
+    pub fn publishing() -> Result<Self> {
+        let rendered = include_str!("../fixtures/chart/publishing.yaml");
+        let is_daemon_set = |text: &&str| text.lines().any(|line| line == "kind: DaemonSet");
+        let daemon_set = rendered.split("\n---\n").find(is_daemon_set).context("no DaemonSet is rendered")?;
+        Self::read("publishing", daemon_set)
+    }
+
     fn read(name: &'static str, daemon_set: &str) -> Result<Self> {
         Self::of(name, daemon_set).with_context(|| format!("read the DaemonSet of {name}"))
     }
@@ -89,11 +102,27 @@ impl Preset {
             pod.init_containers.into_iter().map(|one| Ok(container(one, &sources, pod.host_pid)?.spec));
         let init = init.collect::<Result<_>>()?;
         let [daemon] = <[Value; 1]>::try_from(pod.containers).ok().context("the pod has one container")?;
-        let RenderedContainer { spec: daemon, ports, probes } = container(daemon, &sources, pod.host_pid)?;
+        let RenderedContainer { spec: mut daemon, ports, probes } =
+            container(daemon, &sources, pod.host_pid)?;
+        if pod.automount_service_account_token {
+            daemon.mounts.push(MountSpec {
+                container_path: api::ACCOUNT.to_owned(),
+                host_path: ACCOUNT.to_owned(),
+                is_read_only: true,
+                follows_host: false,
+            });
+        }
         let port = |name: &str| ports.get(name).copied().with_context(|| format!("no port {name}"));
         let probes = probes.into_iter().map(|HttpGetYaml { path, port: name }| Ok((port(&name)?, path)));
         let probes = probes.collect::<Result<_>>()?;
         Ok(Self { name, init, daemon, metrics: port("metrics")?, probes, folders })
+    }
+
+    /// The daemon without the account of its pod.
+    pub fn without_account(&self) -> ContainerSpec {
+        let mut daemon = self.daemon.clone();
+        daemon.mounts.retain(|mount| mount.host_path != ACCOUNT);
+        daemon
     }
 
     /// Makes the folders of the machine that it mounts.
@@ -140,12 +169,18 @@ fn container(value: Value, sources: &BTreeMap<String, String>, host_pid: bool) -
             },
         });
     }
+    let mut environment = Vec::new();
+    for EnvYaml { name, value_from: FromYaml { field_ref: FieldYaml { field_path } } } in yaml.env {
+        ensure!(field_path == "spec.nodeName", "{name} is of {field_path}");
+        environment.push((name, api::NODE.to_owned()));
+    }
     let probes = [yaml.startup_probe, yaml.readiness_probe, yaml.liveness_probe];
     Ok(RenderedContainer {
         spec: ContainerSpec {
             name: yaml.name,
             image: yaml.image,
-            args: yaml.args,
+            args: yaml.args.iter().map(|arg| with_variables(arg, &environment)).collect(),
+            environment,
             amounts: yaml.resources.amounts()?,
             user: security.run_as_user,
             capabilities: security.capabilities.add,
@@ -159,6 +194,12 @@ fn container(value: Value, sources: &BTreeMap<String, String>, host_pid: bool) -
         ports: yaml.ports.into_iter().map(|port| (port.name, port.container_port)).collect(),
         probes: probes.into_iter().flatten().map(|probe| probe.http_get).collect(),
     })
+}
+
+/// A text with the values of variables, as a kubelet puts them into it.
+fn with_variables(text: &str, environment: &[(String, String)]) -> String {
+    let with = |text: String, (name, value): &(String, String)| text.replace(&format!("$({name})"), value);
+    environment.iter().fold(text.to_owned(), with)
 }
 
 /// Reads an object; every key but these has to be known.
@@ -175,6 +216,7 @@ fn strict<T: DeserializeOwned>(mut value: Value, passed_over: &[&str]) -> Result
 struct PodYaml {
     #[serde(rename = "hostPID")]
     host_pid: bool,
+    automount_service_account_token: bool,
     init_containers: Vec<Value>,
     containers: Vec<Value>,
     volumes: Vec<VolumeYaml>,
@@ -203,6 +245,8 @@ struct ContainerYaml {
     image: String,
     args: Vec<String>,
     #[serde(default)]
+    env: Vec<EnvYaml>,
+    #[serde(default)]
     ports: Vec<PortYaml>,
     startup_probe: Option<ProbeYaml>,
     readiness_probe: Option<ProbeYaml>,
@@ -217,6 +261,25 @@ struct ContainerYaml {
 struct PortYaml {
     name: String,
     container_port: u16,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct EnvYaml {
+    name: String,
+    value_from: FromYaml,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct FromYaml {
+    field_ref: FieldYaml,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct FieldYaml {
+    field_path: String,
 }
 
 /// How often the kubelet asks and how long it waits is for the kubelet.
@@ -332,6 +395,19 @@ mod tests {
             mounts.find(|mount| mount.host_path == "/sys/fs/cgroup").cloned().unwrap()
         };
         assert!(cgroup(observe).is_read_only && !cgroup(enforce).is_read_only);
+    }
+
+    #[test]
+    fn pod_that_publishes_has_its_node_and_its_account() {
+        let (publishing, enforce) = (Preset::publishing().unwrap(), Preset::enforce().unwrap());
+        assert_eq!(publishing.daemon.environment, [("NODE_NAME".to_owned(), api::NODE.to_owned())]);
+        let new = &publishing.daemon.args[enforce.daemon.args.len()..];
+        assert_eq!(new, ["--publish-as", api::NODE, "--events"]);
+        let mounts = &publishing.daemon.mounts;
+        assert_eq!(mounts.last().map(|mount| mount.container_path.as_str()), Some(api::ACCOUNT));
+        assert_eq!(mounts[..mounts.len() - 1], enforce.daemon.mounts);
+        assert_eq!(publishing.without_account().mounts, enforce.daemon.mounts);
+        assert_eq!(enforce.daemon.environment, []);
     }
 
     #[test]

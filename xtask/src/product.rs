@@ -140,6 +140,11 @@ pub(crate) fn build_scenarios(workspace: &Workspace) -> Result<PathBuf> {
     build_binary(workspace, "scenario", BuildProfile::Dev)
 }
 
+/// Builds the API for scenarios, which runs on this host.
+pub(crate) fn build_api_front(workspace: &Workspace) -> Result<PathBuf> {
+    build_binary(workspace, "api-front", BuildProfile::Dev)
+}
+
 /// Builds the program that runs conformance vectors.
 pub(crate) fn build_conformance(workspace: &Workspace) -> Result<PathBuf> {
     build_binary(workspace, "conformance", BuildProfile::Dev)

@@ -10,7 +10,7 @@ mod pod;
 mod spec;
 
 pub use amounts::{Amounts, Qos};
-pub use pod::{Container, FirstLook, Plan, Pod, Program};
+pub use pod::{Container, FirstLook, NAMESPACE, Plan, Pod, Program};
 pub use spec::{ContainerSpec, MountSpec};
 
 use std::{collections::BTreeMap, time::Duration};

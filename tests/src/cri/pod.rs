@@ -25,7 +25,7 @@ use crate::{cgroup::Cgroup, ids, ids::Ids, memory, wait};
 const IMAGE: &str = "localhost/busybox:1";
 
 /// Namespace of every pod.
-const NAMESPACE: &str = "default";
+pub const NAMESPACE: &str = "default";
 
 /// Longest time until a container has said what it saw.
 const LIMIT: Duration = Duration::from_mins(3);
@@ -51,6 +51,13 @@ pub struct Plan<'a> {
     pub containers: &'a [Amounts],
 }
 
+impl Plan<'_> {
+    /// Uid of the pod.
+    pub fn uid(&self) -> String {
+        uid(self.name)
+    }
+}
+
 /// What a container runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'a> {
@@ -73,6 +80,13 @@ pub struct Pod<'a> {
     in_slice: bool,
     /// Where its containers are.
     pub cgroup: Cgroup,
+}
+
+/// What pods differ in beside their plan.
+struct SandboxKind {
+    namespaces: NamespaceOption,
+    /// Does systemd make its cgroup?
+    in_slice: bool,
 }
 
 /// A container of a pod.
@@ -100,17 +114,27 @@ pub struct FirstLook {
 impl<'a> Pod<'a> {
     /// Makes the cgroup as a kubelet does that manages cgroups by itself, and then the pod.
     pub fn run(cri: &'a Cri, plan: &Plan) -> Result<Self> {
+        Self::run_with(cri, plan, namespaces())
+    }
+
+    /// The same for a pod with `hostPID`: containers have the process namespace of their pod.
+    pub fn run_with_host_pid(cri: &'a Cri, plan: &Plan) -> Result<Self> {
+        Self::run_with(cri, plan, NamespaceOption { pid: NODE, ..namespaces() })
+    }
+
+    fn run_with(cri: &'a Cri, plan: &Plan, namespaces: NamespaceOption) -> Result<Self> {
         let qos = Qos::of(plan.containers);
         let cgroup = Cgroup::create(&format!("{}/pod{}", qos.parent(), uid(plan.name)))?;
         bound(&cgroup, plan.containers)?;
         let parent = cgroup.path().to_owned();
-        Self::run_in(cri, plan, cgroup, parent, false)
+        Self::run_in(cri, plan, cgroup, parent, SandboxKind { namespaces, in_slice: false })
     }
 
     /// The same where the kubelet and the runtime have systemd make cgroups: it makes the slice with the pod.
     pub fn run_in_slice(cri: &'a Cri, plan: &Plan) -> Result<Self> {
         let (slice, cgroup) = Qos::of(plan.containers).slice(&uid(plan.name));
-        Self::run_in(cri, plan, Cgroup::at(&cgroup), slice, true)
+        let kind = SandboxKind { namespaces: namespaces(), in_slice: true };
+        Self::run_in(cri, plan, Cgroup::at(&cgroup), slice, kind)
     }
 
     fn run_in(
@@ -118,7 +142,7 @@ impl<'a> Pod<'a> {
         plan: &Plan,
         cgroup: Cgroup,
         cgroup_parent: String,
-        in_slice: bool,
+        SandboxKind { namespaces, in_slice }: SandboxKind,
     ) -> Result<Self> {
         let (uid, qos) = (uid(plan.name), Qos::of(plan.containers));
         let metadata = PodSandboxMetadata {
@@ -133,7 +157,7 @@ impl<'a> Pod<'a> {
             annotations: owned(plan.annotations),
             linux: Some(LinuxPodSandboxConfig {
                 cgroup_parent,
-                security_context: Some(LinuxSandboxSecurityContext { namespace_options: Some(namespaces()) }),
+                security_context: Some(LinuxSandboxSecurityContext { namespace_options: Some(namespaces) }),
                 resources: Some(sum.resources(0)),
             }),
             metadata: Some(metadata),
@@ -214,6 +238,11 @@ impl<'a> Pod<'a> {
         let image = ContainerConfig {
             image: Some(ImageSpec { image: spec.image.clone() }),
             args: spec.args.clone(),
+            envs: spec
+                .environment
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str()).into())
+                .collect(),
             mounts: spec.mounts(),
             ..ContainerConfig::default()
         };

@@ -41,6 +41,8 @@ pub struct ContainerSpec {
     pub image: String,
     /// Arguments of that program.
     pub args: Vec<String>,
+    /// Variables of its environment.
+    pub environment: Vec<(String, String)>,
     /// Requests and limits.
     pub amounts: Amounts,
     /// User that the program runs as.

@@ -36,7 +36,7 @@ use crate::{
 const PROFILE: &str = include_str!("../../../deploy/seccomp/numa-enforcer.json");
 
 /// The image, as the host has made it.
-const IMAGE: &str = "/inject/image.tar";
+pub(super) const IMAGE: &str = "/inject/image.tar";
 
 /// CPUs and memory nodes of the declared workload before it is corrected.
 const EVERYWHERE: (&str, &str) = ("0-7", "0-1");
@@ -81,7 +81,7 @@ fn story(checks: &mut Checks, printed: &mut String) -> Result<()> {
 }
 
 /// The machine as Debian, systemd and a kubelet set it.
-fn prepare(presets: &[Preset]) -> Result<()> {
+pub(super) fn prepare(presets: &[Preset]) -> Result<()> {
     mount(&["-t", "cgroup2", "-o", "remount,nsdelegate", "none", "/sys/fs/cgroup"])?;
     let mounts = fs::read_to_string("/proc/mounts").context("read the mounts")?;
     ensure!(mounts.contains("nsdelegate"), "the hierarchy is not delegated by namespaces: {mounts}");
@@ -98,16 +98,16 @@ fn mount(arguments: &[&str]) -> Result<()> {
 }
 
 /// A pod of a preset, of which the daemon runs.
-struct PresetPod<'a> {
-    pod: Pod<'a>,
-    daemon: Container<'a>,
+pub(super) struct PresetPod<'a> {
+    pub(super) pod: Pod<'a>,
+    pub(super) daemon: Container<'a>,
 }
 
 impl<'a> PresetPod<'a> {
     /// Runs its containers as a kubelet does: each of `initContainers` to its end, then the daemon.
-    fn start(checks: &mut Checks, cri: &'a Cri, preset: &Preset) -> Result<Self> {
+    pub(super) fn start(checks: &mut Checks, cri: &'a Cri, preset: &Preset) -> Result<Self> {
         let name = preset.name;
-        let pod = Pod::run(cri, &plan("numa-enforcer", &preset.daemon.amounts))?;
+        let pod = Pod::run_with_host_pid(cri, &plan("numa-enforcer", &preset.daemon.amounts))?;
         for spec in &preset.init {
             let container = pod.start_spec(spec)?;
             let (status, printed) = (container.exit_status()?, container.printed()?);
@@ -122,7 +122,7 @@ impl<'a> PresetPod<'a> {
     }
 
     /// Ends it as a kubelet does.
-    fn end(self, checks: &mut Checks, name: &str) -> Result<()> {
+    pub(super) fn end(self, checks: &mut Checks, name: &str) -> Result<()> {
         checks.equal(format!("{name}: exit status of the daemon"), 0, self.daemon.end()?);
         self.pod.remove()
     }
@@ -168,7 +168,7 @@ fn control(checks: &mut Checks, cri: &Cri, daemon: &ContainerSpec) -> Result<()>
         capabilities: Vec::new(),
         ..daemon.clone()
     };
-    let pod = Pod::run(cri, &plan("control", &spec.amounts))?;
+    let pod = Pod::run_with_host_pid(cri, &plan("control", &spec.amounts))?;
     let container = pod.start_spec(&spec)?;
     container.exit_status()?;
     let printed = container.printed()?;
@@ -213,7 +213,7 @@ fn while_it_enforces(checks: &mut Checks, cri: &Cri, daemon: &Container, away: &
 }
 
 /// Some turns later.
-fn after_turns() -> Result<()> {
+pub(super) fn after_turns() -> Result<()> {
     let ticks = || Ok::<_, anyhow::Error>(product::served_sum("numa_enforcer_ticks_total", &[]));
     let end = wait::until("the daemon counts its turns", LIMIT, ticks)? + TURNS;
     wait::until("the daemon goes on", LIMIT, || Ok(ticks()?.filter(|ticks| *ticks >= end)))?;
@@ -227,6 +227,8 @@ fn confined(checks: &mut Checks, pid: u32, preset: &Preset) -> Result<()> {
     let own = |path: String| fs::read_link(&path).with_context(|| path.clone());
     let (its, ours) = (own(format!("/proc/{pid}/ns/cgroup"))?, own("/proc/self/ns/cgroup".to_owned())?);
     checks.holds(format!("{name}: it has a cgroup namespace of its own"), its != ours, (&its, &ours));
+    let (its, ours) = (own(format!("/proc/{pid}/ns/pid"))?, own("/proc/self/ns/pid".to_owned())?);
+    checks.equal(format!("{name}: its process namespace is that of the machine"), ours, its);
     let status = status(&format!("/proc/{pid}/status"))?;
     let value = |name: &str| status.get(name).map(String::as_str);
     checks.equal(format!("{name}: Seccomp"), Some("2"), value("Seccomp"));

@@ -35,6 +35,7 @@ mod placed;
 mod pods;
 mod policies;
 mod probed;
+mod published;
 mod rebalance;
 #[cfg(test)]
 mod recordings;
@@ -98,6 +99,8 @@ pub struct Scenario {
     pub needs_package: bool,
     /// Does it run the product's container image?
     pub needs_image: bool,
+    /// Does it reach an API server on the machine that runs the guest?
+    pub needs_api: bool,
     /// Takes minutes, so a run plays it only when it is named, or with `--all`: it measures, repeats, or
     /// varies what a shorter one of its group shows.
     pub only_by_name: bool,
@@ -141,6 +144,7 @@ pub const ALL: &[Scenario] = &[
         needs_prometheus: false,
         needs_package: false,
         needs_image: false,
+        needs_api: false,
         only_by_name: true,
         run: large::audit,
     },
@@ -296,6 +300,13 @@ pub const ALL: &[Scenario] = &[
     Scenario { needs_containerd: true, ..long("node-placed", pods::TOPOLOGY, "", placed::at_creation) },
     Scenario {
         needs_containerd: true,
+        needs_image: true,
+        needs_api: true,
+        limit_seconds: 1_200,
+        ..long("node-published", pods::TOPOLOGY, "", published::by_the_shipped_pod)
+    },
+    Scenario {
+        needs_containerd: true,
         only_by_name: true,
         ..long("node-policies", "ccx", "", policies::on_two_nodes)
     },
@@ -405,6 +416,7 @@ const fn rig(name: &'static str, topology: &'static str, run: fn(&mut Checks) ->
         needs_prometheus: false,
         needs_package: false,
         needs_image: false,
+        needs_api: false,
         only_by_name: false,
         run,
     }
@@ -428,6 +440,7 @@ const fn product(
         needs_prometheus: false,
         needs_package: false,
         needs_image: false,
+        needs_api: false,
         only_by_name: false,
         run,
     }

@@ -1,9 +1,9 @@
 //! `cargo xtask chart`: the Helm chart, and what is rendered from it and committed.
 //!
 //! deploy/helm/numa-enforcer is the one source of what is installed in a cluster. From it come the presets
-//! for kustomize (deploy/kubernetes) and a rendering with every switch on (tests/fixtures/chart), whose
-//! objects `enforcer/tests/shipped/kubernetes` holds against the types of the API. `cargo xtask test chart`
-//! compares.
+//! for kustomize (deploy/kubernetes) and two renderings (tests/fixtures/chart): with every switch on, whose
+//! objects `enforcer/tests/shipped/kubernetes` holds against the types of the API, and with daemons that
+//! publish, whose pod scenarios run. `cargo xtask test chart` compares.
 
 mod engine;
 mod presets;
@@ -39,6 +39,7 @@ pub(crate) struct Chart {
     folder: PathBuf,
     presets: PathBuf,
     everything: PathBuf,
+    publishing: PathBuf,
 }
 
 impl Chart {
@@ -48,6 +49,7 @@ impl Chart {
             folder: at("deploy/helm/numa-enforcer"),
             presets: at("deploy/kubernetes"),
             everything: at("tests/fixtures/chart/everything.yaml"),
+            publishing: at("tests/fixtures/chart/publishing.yaml"),
         }
     }
 
@@ -63,6 +65,18 @@ impl Chart {
     /// The committed rendering of every switch on.
     pub(crate) fn everything(&self) -> &Path {
         &self.everything
+    }
+
+    /// The committed rendering with daemons that publish.
+    pub(crate) fn publishing(&self) -> &Path {
+        &self.publishing
+    }
+
+    /// With daemons that publish and write events. The definition of the kind is a file of its own.
+    pub(crate) fn render_publishing(&self, engine: &mut HelmEngine) -> Result<Vec<RenderedObject>> {
+        let cluster = json!({"publish": true, "events": true, "definition": false});
+        let values = json!({"mode": "enforce", "cluster": cluster, "rollOnConfigChange": false});
+        RenderedObject::all(&self.render(engine, &values, KUBERNETES)?)
     }
 
     /// With these values besides the defaults.
@@ -93,7 +107,7 @@ pub(crate) fn engine(workspace: &Workspace) -> Result<(HelmEngine, TempDir)> {
     Ok((HelmEngine::start(&program, scratch.path())?, scratch))
 }
 
-/// The committed text of a rendering with every switch on.
+/// The committed text of a rendering.
 pub(crate) fn kept(objects: &[RenderedObject]) -> String {
     let is_copy = |object: &&RenderedObject| {
         COPIES.iter().any(|copy| object.kind == *copy || object.name.contains(copy))
@@ -119,10 +133,12 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         changed.extend(names.into_iter().map(|name| folder.join(name)));
     }
     let everything = kept(&chart.render_everything(&mut engine)?);
-    let path = chart.everything();
-    if fs::read_to_string(path).ok().as_ref() != Some(&everything) {
-        fs::write(path, everything).with_context(|| format!("write {}", path.display()))?;
-        changed.push(path.to_owned());
+    let publishing = kept(&chart.render_publishing(&mut engine)?);
+    for (path, text) in [(chart.everything(), everything), (chart.publishing(), publishing)] {
+        if fs::read_to_string(path).ok().as_ref() != Some(&text) {
+            fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
+            changed.push(path.to_owned());
+        }
     }
     step.done();
     for path in &changed {

@@ -30,8 +30,17 @@ pub(super) fn tar(folder: &Path, entries: &[&str], commit: &ReleaseCommit, file:
 
 /// Compresses a file, which `FILE.gz` takes the place of.
 pub(super) fn gzip(file: &Path) -> Result<PathBuf> {
+    gzip_with("-9", file)
+}
+
+/// The same in a fifth of the time, for what is unpacked once.
+pub(super) fn gzip_quickly(file: &Path) -> Result<PathBuf> {
+    gzip_with("-1", file)
+}
+
+fn gzip_with(level: &str, file: &Path) -> Result<PathBuf> {
     // --no-name: neither name nor time of the file.
-    command::quietly(Command::new("gzip").args(["-9", "--no-name", "--force"]).arg(file))?;
+    command::quietly(Command::new("gzip").args([level, "--no-name", "--force"]).arg(file))?;
     let mut packed = OsString::from(file);
     packed.push(".gz");
     Ok(packed.into())

@@ -27,11 +27,12 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("rig.service", include_str!("../../guest/rig.service")),
 ];
 
-/// Kernel modules: disks, the file system of containers, and everything between an NVDIMM and a NUMA node of
-/// RAM.
+/// Kernel modules: disks, the way to this host, the file system of containers, and everything between an
+/// NVDIMM and a NUMA node of RAM.
 const MODULES: &[&str] = &[
     "virtio_pci",
     "virtio_blk",
+    "virtio_net",
     "overlay",
     "nfit",
     "libnvdimm",

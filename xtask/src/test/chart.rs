@@ -1,9 +1,9 @@
 //! What Helm itself says of the chart: lint, what it renders, which values it refuses.
 //!
-//! The presets for kustomize and a rendering with every switch on are committed, and compared with what the
-//! chart renders now. Each comparison, and each value that is refused, counts one.
+//! The presets for kustomize and two renderings are committed, and compared with what the chart renders now.
+//! Each comparison, and each value that is refused, counts one.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -37,6 +37,7 @@ pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
     }
     let everything = chart.render_everything(&mut engine)?;
     tally.outcome("chart everything", everything_is_rendered(&mut engine, &chart, &everything));
+    tally.outcome("chart publishing", publishing_is_rendered(&mut engine, &chart));
     tally.outcome("chart dashboards", dashboards_are_copies(workspace, &everything));
     tally.outcome("chart rules", rules_are_those_of_deploy(workspace, &everything));
     for (name, values, wanted, unwanted) in rendered_values() {
@@ -62,7 +63,15 @@ fn preset_is_rendered(engine: &mut HelmEngine, chart: &Chart, preset: &str) -> R
 /// What is committed, and the same when it is rendered again.
 fn everything_is_rendered(engine: &mut HelmEngine, chart: &Chart, objects: &[RenderedObject]) -> Result<()> {
     ensure!(objects == chart.render_everything(engine)?, "the same values are rendered differently");
-    let path = chart.everything();
+    is_committed(objects, chart.everything())
+}
+
+/// The pod that scenarios run.
+fn publishing_is_rendered(engine: &mut HelmEngine, chart: &Chart) -> Result<()> {
+    is_committed(&chart.render_publishing(engine)?, chart.publishing())
+}
+
+fn is_committed(objects: &[RenderedObject], path: &Path) -> Result<()> {
     let kept = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     ensure!(kept == chart::kept(objects), "{} differs; {ADVICE}", path.display());
     Ok(())

@@ -8,13 +8,11 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{
+    api_front::CRD_API,
     libtest::{self, LibtestOutput},
     tally::TestTally,
 };
 use crate::{command, product, progress::ProgressStep, setup, workspace::Workspace};
-
-/// Names the folder of the API server to tests (`tests/api`).
-const CRD_API: &str = "NUMA_TEST_CRD_API";
 
 /// Runs the host's tests, all or those with `filter` in their name, and counts each.
 pub(super) fn run(workspace: &Workspace, filter: Option<&str>, tally: &mut TestTally) -> Result<()> {

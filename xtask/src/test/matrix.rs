@@ -78,9 +78,10 @@ impl Play<'_> {
         name
     }
 
-    /// Its parts, topology and kernel arguments.
-    pub(super) fn machine(&self) -> (GuestParts, &str, &str) {
-        (self.parts, &self.scenario.topology, &self.scenario.kernel_arguments)
+    /// Its parts, topology and kernel arguments, and whether it has a network card.
+    pub(super) fn machine(&self) -> (GuestParts, &str, &str, bool) {
+        let ListedScenario { topology, kernel_arguments, needs_api, .. } = self.scenario;
+        (self.parts, topology, kernel_arguments, *needs_api)
     }
 }
 

@@ -6,6 +6,7 @@
 //! except that outside CI a kernel or container runtime that cannot be fetched is skipped by name.
 
 mod alerts;
+mod api_front;
 mod attempt;
 mod bill;
 mod chart;

@@ -37,7 +37,9 @@ impl<'a> SnapshotResume<'a> {
     /// What a scenario's guest is resumed from; `None` boots it. Says why there is no snapshot when
     /// there ought to be one.
     pub(super) fn snapshot(&self, play: &Play, guest: &Guest, say: &mut dyn FnMut(&str)) -> Option<Snapshot> {
-        let snapshots = self.snapshots.as_ref().filter(|_| play.parts.can_be_saved())?;
+        // What is on its way to this host would be saved too.
+        let can_be_saved = play.parts.can_be_saved() && !play.scenario.needs_api;
+        let snapshots = self.snapshots.as_ref().filter(|_| can_be_saved)?;
         let found = if self.is_shared(play) {
             snapshots.find_or_make(guest).map(Some)
         } else {

@@ -20,8 +20,8 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::{
-    attempt, injected::InjectedDisks, matrix::Play, recording::Collected, resume::SnapshotResume, rigs::Rigs,
-    tally::TestTally, why::Why,
+    api_front::ApiPrograms, attempt, injected::InjectedDisks, matrix::Play, recording::Collected,
+    resume::SnapshotResume, rigs::Rigs, tally::TestTally, why::Why,
 };
 use crate::{
     command,
@@ -51,6 +51,8 @@ pub(crate) struct ListedScenario {
     pub(super) needs_prometheus: bool,
     pub(super) needs_package: bool,
     pub(super) needs_image: bool,
+    /// Does it reach an API server on this host?
+    pub(super) needs_api: bool,
 }
 
 #[cfg(test)]
@@ -61,7 +63,7 @@ impl ListedScenario {
             "name": name, "topology": topology, "kernelArguments": kernel_arguments, "limitSeconds": 1,
             "needsProduct": false, "onlyByName": false, "needsKernelSide": false,
             "needsContainerd": false, "needsSystemd": false, "needsPrometheus": false,
-            "needsPackage": false, "needsImage": false,
+            "needsPackage": false, "needsImage": false, "needsApi": false,
         });
         serde_json::from_value(json).unwrap()
     }
@@ -149,6 +151,7 @@ impl Scenarios {
         let plays = rigs.possible(plays, tally);
         let scratch = workspace.scratch()?;
         let disks = InjectedDisks::make(self, workspace, &plays, options.profile, scratch.path())?;
+        let api = ApiPrograms::of(workspace, &plays);
         let resume = if options.cold {
             SnapshotResume::never()
         } else {
@@ -160,7 +163,8 @@ impl Scenarios {
             for _ in 0..guests_at_a_time() {
                 let sender = sender.clone();
                 let (rigs, plays) = (&rigs, &plays);
-                let (disks, next, resume) = (&disks, &next, &resume);
+                let (disks, next) = (&disks, &next);
+                let set = GuestSet { workspace, rigs, disks, api: &api, resume: &resume };
                 scope.spawn(move || {
                     while let Some(one) = plays.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let mut say = |line: &str| {
@@ -169,7 +173,7 @@ impl Scenarios {
                         };
                         let arguments = &options.arguments(one.scenario);
                         let passed = match options.record_of(one.scenario) {
-                            None => play(workspace, rigs, disks, one, resume, arguments, &mut say),
+                            None => set.play(one, arguments, &mut say),
                             Some(folder) => {
                                 let mut collected = Collected::default();
                                 let mut say_or_keep = |line: &str| {
@@ -177,8 +181,7 @@ impl Scenarios {
                                         say(line);
                                     }
                                 };
-                                let passed =
-                                    play(workspace, rigs, disks, one, resume, arguments, &mut say_or_keep);
+                                let passed = set.play(one, arguments, &mut say_or_keep);
                                 let kept = collected.write(folder, &one.name());
                                 say(&kept.unwrap_or_else(|error| format!("no recording: {error:#}")));
                                 passed
@@ -218,39 +221,46 @@ fn guests_at_a_time() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(MOST_GUESTS)
 }
 
-/// One scenario on one kernel: true if it passed.
-fn play(
-    workspace: &Workspace,
-    rigs: &Rigs,
-    disks: &InjectedDisks,
-    play: &Play,
-    resume: &SnapshotResume,
-    arguments: &str,
-    say: &mut dyn FnMut(&str),
-) -> bool {
-    let started = Instant::now();
-    let scenario = play.scenario;
-    let mut first = true;
-    let boot = |say: &mut dyn FnMut(&str)| {
-        let topology = GuestTopology::load(&workspace.topologies(), &scenario.topology)?;
-        let mut guest = Guest {
-            rig: rigs.made_of(play.parts)?,
-            topology: &topology,
-            kernel_arguments: &scenario.kernel_arguments,
-            inject: disks.of(play.parts.architecture)?,
-            job: &format!("exec /inject/scenario run {}{arguments}", scenario.name),
-            limit: Duration::from_secs(scenario.limit_seconds),
-            snapshot: None,
+/// What guests of a run are made of.
+#[derive(Clone, Copy)]
+struct GuestSet<'a> {
+    workspace: &'a Workspace,
+    rigs: &'a Rigs,
+    disks: &'a InjectedDisks,
+    api: &'a Result<Option<ApiPrograms>>,
+    resume: &'a SnapshotResume<'a>,
+}
+
+impl GuestSet<'_> {
+    /// One scenario on one kernel: true if it passed.
+    fn play(&self, play: &Play, arguments: &str, say: &mut dyn FnMut(&str)) -> bool {
+        let started = Instant::now();
+        let scenario = play.scenario;
+        let mut first = true;
+        let boot = |say: &mut dyn FnMut(&str)| {
+            let topology = GuestTopology::load(&self.workspace.topologies(), &scenario.topology)?;
+            let api = scenario.needs_api.then(|| ApiPrograms::start_of(self.api)).transpose()?;
+            let variable = api.as_ref().map(|api| format!("{} ", api.variable())).unwrap_or_default();
+            let mut guest = Guest {
+                rig: self.rigs.made_of(play.parts)?,
+                topology: &topology,
+                kernel_arguments: &scenario.kernel_arguments,
+                inject: self.disks.of(play.parts.architecture)?,
+                job: &format!("{variable}exec /inject/scenario run {}{arguments}", scenario.name),
+                limit: Duration::from_secs(scenario.limit_seconds),
+                has_network: scenario.needs_api,
+                snapshot: None,
+            };
+            if mem::take(&mut first) {
+                guest.snapshot = self.resume.snapshot(play, &guest, say);
+            }
+            let how = if guest.snapshot.is_some() { "resume" } else { "boot" };
+            say(&format!("{how} on {}", scenario.topology));
+            guest.run(say)
         };
-        if mem::take(&mut first) {
-            guest.snapshot = resume.snapshot(play, &guest, say);
-        }
-        let how = if guest.snapshot.is_some() { "resume" } else { "boot" };
-        say(&format!("{how} on {}", scenario.topology));
-        guest.run(say)
-    };
-    let passed = attempt::until_verdict(boot, say);
-    let verdict = if passed { "passed" } else { "failed" };
-    say(&format!("{verdict} in {:.1} s", started.elapsed().as_secs_f64()));
-    passed
+        let passed = attempt::until_verdict(boot, say);
+        let verdict = if passed { "passed" } else { "failed" };
+        say(&format!("{verdict} in {:.1} s", started.elapsed().as_secs_f64()));
+        passed
+    }
 }

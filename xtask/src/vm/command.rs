@@ -88,6 +88,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &VmArguments) -> Result<Exit
         inject: &inject,
         job: &job,
         limit: Duration::from_secs(arguments.limit),
+        has_network: false,
         snapshot: None,
     };
     if !arguments.no_snapshot && parts.can_be_saved() {

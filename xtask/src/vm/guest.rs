@@ -54,6 +54,8 @@ pub(crate) struct Guest<'a> {
     pub(crate) job: &'a str,
     /// Longest time for the job.
     pub(crate) limit: Duration,
+    /// Whether it reaches this host.
+    pub(crate) has_network: bool,
     /// Resumed instead of booted, if there is one.
     pub(crate) snapshot: Option<Snapshot>,
 }
@@ -138,6 +140,7 @@ impl Guest<'_> {
             job: &scratch.join(JOB),
             console: &Self::console(scratch),
             kernel_arguments: self.kernel_arguments,
+            has_network: self.has_network,
             start,
         };
         machine.arguments()
@@ -178,6 +181,7 @@ mod tests {
             inject: &at("inject"),
             job: "true",
             limit: BOOT_LIMIT,
+            has_network: false,
             snapshot: Some(Snapshot::at(at("snapshot"))),
         };
         let mut said = String::new();

@@ -36,6 +36,8 @@ pub(super) struct GuestMachine<'a> {
     pub(super) console: &'a Path,
     /// Appended to the kernel command line.
     pub(super) kernel_arguments: &'a str,
+    /// Whether it has a network card, through which it reaches this host at 10.0.2.2.
+    pub(super) has_network: bool,
     pub(super) start: Start<'a>,
 }
 
@@ -113,6 +115,15 @@ impl GuestMachine<'_> {
             ("job-tty", "stdio,id=job-tty,signal=off".to_owned()),
         ] {
             devices.extend(["-chardev".to_owned(), backend, "-serial".to_owned(), format!("chardev:{id}")]);
+        }
+        if self.has_network {
+            // Without a file of firmware: it starts from no network.
+            devices.extend(words(&[
+                "-netdev",
+                "user,id=host",
+                "-device",
+                "virtio-net-pci,netdev=host,romfile=",
+            ]));
         }
         devices
     }
@@ -243,6 +254,16 @@ mod tests {
     }
 
     fn line_of(architecture: Architecture, name: &str, kernel_arguments: &str, start: Start) -> String {
+        line_with(false, architecture, name, kernel_arguments, start)
+    }
+
+    fn line_with(
+        has_network: bool,
+        architecture: Architecture,
+        name: &str,
+        kernel_arguments: &str,
+        start: Start,
+    ) -> String {
         let topology = GuestTopology::load(&Workspace::find().unwrap().topologies(), name).unwrap();
         let rig = GuestRig {
             architecture,
@@ -258,6 +279,7 @@ mod tests {
             job: Path::new("/run/job"),
             console: Path::new("/run/console"),
             kernel_arguments,
+            has_network,
             start,
         };
         machine.arguments().join(" ")
@@ -296,6 +318,14 @@ mod tests {
         ] {
             assert!(line.contains(part), "{part} in {line}");
         }
+    }
+
+    #[test]
+    fn a_machine_that_reaches_this_host_has_one_more_device() {
+        let line = line_with(true, Architecture::Amd64, "2s", "", Start::Cold);
+        let (before, after) = line.split_once("-netdev user,id=host ").unwrap();
+        let rest = after.strip_prefix("-device virtio-net-pci,netdev=host,romfile= ").unwrap();
+        assert_eq!(format!("{before}{rest}"), self::line("2s", ""));
     }
 
     #[test]

@@ -249,8 +249,16 @@ mod tests {
         let place_on = |rig: &GuestRig, topology: &str, kernel_arguments: &str, inject: &Path, job: &str| {
             let topology = GuestTopology::load(&shipped, topology).unwrap();
             let limit = BOOT_LIMIT;
-            let guest =
-                Guest { rig, topology: &topology, kernel_arguments, inject, job, limit, snapshot: None };
+            let guest = Guest {
+                rig,
+                topology: &topology,
+                kernel_arguments,
+                inject,
+                job,
+                limit,
+                has_network: false,
+                snapshot: None,
+            };
             snapshots.place(&guest).unwrap()
         };
         let place = |topology: &str, kernel_arguments: &str, inject: &Path, job: &str| {
