@@ -63,12 +63,17 @@ pub(super) struct ManagedFields {
 }
 
 impl ManagedFields {
-    /// Does it own what the object says, or whose the object is? Labels and the like say nothing of either.
-    /// An entry without its fields is taken as an owner of them all.
+    /// Does it own what the object says, or whose the object is: its node, or the lease of its daemon? Labels
+    /// and the like say nothing of either. An entry without its fields is taken as an owner of them all.
     fn owns_content(&self) -> bool {
         let Some(fields) = self.fields.as_ref().and_then(Value::as_object) else { return true };
+        let lease = format!("f:{LEASE_NAMESPACE}");
         fields.iter().any(|(field, below)| match field.as_str() {
-            "f:metadata" => below.get("f:ownerReferences").is_some(),
+            "f:metadata" => {
+                let annotations = below.get("f:annotations");
+                below.get("f:ownerReferences").is_some()
+                    || annotations.is_some_and(|annotations| annotations.get(&lease).is_some())
+            }
             field => field.starts_with("f:"),
         })
     }
@@ -224,6 +229,7 @@ mod tests {
             json!({"f:state": {"f:pods": {}}}),
             json!({"f:metadata": {"f:labels": {}}, "f:state": {}}),
             json!({"f:metadata": {"f:ownerReferences": {}}}),
+            json!({"f:metadata": {"f:annotations": {".": {}, "f:numa-enforcer.io/lease-namespace": {}}}}),
             json!({"f:spec": {}}),
             Value::Null,
         ] {

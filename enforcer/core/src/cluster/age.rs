@@ -4,9 +4,11 @@
 //! again, and nothing in it says so. Idea: the Node names the version of its kubelet and the boot
 //! of its machine, and the daemon renews a lease.
 //!
-//! Invariants: time is an argument. Only the lease in the namespace of the daemon counts: that which the
-//! state names, else the namespace of the chart, else the only one that has leases of daemons. A program
-//! with rights in another namespace can neither hide that a daemon has ended nor pretend it.
+//! Invariants: time is an argument. Only the lease in the namespace that the state names counts. A state that
+//! names none is not known to live: each daemon names one, so no lease of the node's name is behind it. A
+//! program with rights on leases of another namespace can neither hide that a daemon has ended nor pretend
+//! it. One with rights on the object itself can name another namespace, and is then among its
+//! [writers](StateObject::writers).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +65,13 @@ impl<'a> DaemonLeases<'a> {
 
     /// Why no daemon is behind the state; `None` if there is one, or its lease is not known.
     fn silence(&self, node: &NodeObject, object: &StateObject) -> Option<String> {
-        let namespace = self.namespace(object)?;
+        let Some(namespace) = object.lease_namespace.as_deref() else {
+            let is_known = self.has_all || !self.namespaces.is_empty();
+            return is_known.then(|| "it names no lease, so no daemon is known to be behind it".to_owned());
+        };
+        if !self.has_all && !self.namespaces.contains(namespace) {
+            return None;
+        }
         let Some(lease) = self.leases.get(&(namespace, &node.name)) else {
             return Some("no daemon has a lease for it".to_owned());
         };
@@ -73,15 +81,6 @@ impl<'a> DaemonLeases<'a> {
         let since = self.now.saturating_sub(renewed_at);
         (since > i64::from(lease.duration_s).max(SHORTEST_LEASE))
             .then(|| format!("its daemon has not renewed its lease for {since} s"))
-    }
-
-    /// Namespace of the lease of the daemon that writes this state; `None` if its leases are not known.
-    fn namespace<'b>(&'b self, object: &'b StateObject) -> Option<&'b str> {
-        if let Some(named) = object.lease_namespace.as_deref() {
-            return (self.has_all || self.namespaces.contains(named)).then_some(named);
-        }
-        let only = (self.namespaces.len() == 1).then(|| self.namespaces.first().copied()).flatten();
-        self.namespaces.get(NAMESPACE).copied().or(only)
     }
 }
 
@@ -107,6 +106,7 @@ mod tests {
         };
         assert_eq!(silence(true, Some("prod")), ["no daemon has a lease for it"]);
         assert_eq!(silence(false, Some("prod")), Vec::<String>::new());
-        assert_eq!(silence(true, None), Vec::<String>::new(), "a daemon without leases has written it");
+        assert_eq!(silence(true, None), ["it names no lease, so no daemon is known to be behind it"]);
+        assert_eq!(silence(false, None), Vec::<String>::new());
     }
 }

@@ -33,7 +33,7 @@ impl OneNode {
             name: "a".into(),
             api_version: "numa-enforcer.io/v1alpha1".into(),
             owner_uid: Some("node-uid".into()),
-            lease_namespace: None,
+            lease_namespace: Some("numa-enforcer".into()),
             boot_id: None,
             writers: vec![FIELD_MANAGER.into()],
             unknown_fields: Vec::new(),
@@ -338,17 +338,17 @@ fn only_the_lease_of_the_daemon_that_writes_the_state_counts() {
         })
     };
     let (old, new) = (NOW - 3_600, NOW - 10);
-    let ended = ["stale a: its daemon has not renewed its lease for 3600 s"];
-    for (named, leases, is_stale) in [
-        (Some("prod"), &[("prod", old), ("other", new)][..], true),
-        (Some("prod"), &[("prod", new), ("other", old)], false),
-        (Some("prod"), &[("numa-enforcer", old)], false),
-        (None, &[("numa-enforcer", old), ("other", new)], true),
-        (None, &[("numa-enforcer", new), ("other", old)], false),
-        (None, &[("prod", old)], true),
-        (None, &[("prod", old), ("other", old)], false),
+    let ended = &["stale a: its daemon has not renewed its lease for 3600 s"][..];
+    let unnamed = &["stale a: it names no lease, so no daemon is known to be behind it"][..];
+    for (named, leases, expected) in [
+        (Some("prod"), &[("prod", old), ("other", new)][..], ended),
+        (Some("prod"), &[("prod", new), ("other", old)], &[]),
+        (Some("prod"), &[("numa-enforcer", old)], &[]),
+        (None, &[("numa-enforcer", old), ("other", new)], unnamed),
+        (None, &[("numa-enforcer", new)], unnamed),
+        (None, &[("prod", new)], unnamed),
+        (None, &[], &[]),
     ] {
-        let expected: &[&str] = if is_stale { &ended } else { &[] };
         assert_eq!(with(named, leases), expected, "{named:?} {leases:?}");
     }
 }
