@@ -147,6 +147,8 @@ pub struct TickTotals {
     pub config_good: bool,
     /// Events in the cluster; `None` where none are made.
     pub cluster_events: Option<ClusterEventTotals>,
+    /// Predictions from published states; `None` where none are made.
+    pub cluster_predictions: Option<ClusterPredictionTotals>,
 }
 
 /// Counts of the events of this node and its pods in the cluster.
@@ -157,6 +159,18 @@ pub struct ClusterEventTotals {
     pub written: u64,
     /// Events that no write tells of.
     pub dropped: u64,
+}
+
+/// Counts of pods by whether the node did with them what its published state predicts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterPredictionTotals {
+    /// It did.
+    pub right: u64,
+    /// It did something else.
+    pub wrong: u64,
+    /// Something else may explain what it did.
+    pub unchecked: u64,
 }
 
 /// A plan of better places.

@@ -62,7 +62,7 @@ pub use self::{
     widening::{BrakeParts, ReliefSensors, Sensors, Widening, start as start_widening},
 };
 use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::TurnLog, self_placed::SelfPlacedLooks};
-use crate::{printer::Printer, record::Recorder};
+use crate::{printer::Printer, publish::PredictionTally, record::Recorder};
 use enforcer_act::{
     Actuator, Applied, CurrentClaims as _, DryRunActuator, apply_plan, apply_plan_beside,
     cpuset::CpusetTree,
@@ -88,6 +88,8 @@ pub struct Engine {
     publishing: Vec<watch::Receiver<Option<Degraded>>>,
     /// Counts of events in the cluster, where they are made.
     cluster_events: Option<Arc<EventTally>>,
+    /// Counts of predictions from published states, where these are made.
+    predictions: Option<Arc<PredictionTally>>,
     own_cpus: OwnCpus,
     /// Printers that may lose output.
     printers: Vec<Printer>,
@@ -158,6 +160,7 @@ impl Engine {
             standing: Vec::new(),
             publishing: Vec::new(),
             cluster_events: None,
+            predictions: None,
             own_cpus: OwnCpus::default(),
             printers: Vec::new(),
             machine: None,
@@ -255,13 +258,16 @@ impl Engine {
         self.standing.push(degraded);
     }
 
-    /// Reports what keeps the cluster from knowing the state of this node, while it does, and counts events.
-    pub fn report_publishing(
+    /// Reports what keeps the cluster from knowing the state of this node, while it does, and counts events
+    /// and predictions.
+    pub(crate) fn report_publishing(
         &mut self,
         missing: Vec<watch::Receiver<Option<Degraded>>>,
         events: Option<Arc<EventTally>>,
+        predictions: Arc<PredictionTally>,
     ) {
         (self.publishing, self.cluster_events) = (missing, events);
+        self.predictions = Some(predictions);
     }
 
     /// Applies another policy. Grants stay while they are valid under it.

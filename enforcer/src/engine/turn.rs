@@ -33,7 +33,7 @@ use enforcer_act::{Applied, pages::PageMoveLimits};
 use enforcer_report::{
     counters::Counters,
     status::Paused,
-    tick::{ClusterEventTotals, Rebalanced, TICK_SCHEMA_VERSION, TickReport},
+    tick::{ClusterEventTotals, ClusterPredictionTotals, Rebalanced, TICK_SCHEMA_VERSION, TickReport},
     widening::WideningReport,
 };
 
@@ -263,6 +263,11 @@ impl Engine {
         self.totals.cluster_events = self.cluster_events.as_deref().map(|tally| ClusterEventTotals {
             written: tally.written.load(Ordering::Relaxed),
             dropped: tally.dropped.load(Ordering::Relaxed),
+        });
+        self.totals.cluster_predictions = self.predictions.as_deref().map(|tally| ClusterPredictionTotals {
+            right: tally.right.load(Ordering::Relaxed),
+            wrong: tally.wrong.load(Ordering::Relaxed),
+            unchecked: tally.unchecked.load(Ordering::Relaxed),
         });
         self.totals.page_move_calls = self.actuator.as_ref().and_then(|one| one.page_move_calls().cloned());
     }

@@ -2,8 +2,9 @@
 //! writer.
 //!
 //! Invariants: nothing waits for the API server. What turns repeat, and events of the node, wait until the
-//! rate and the queue have room; corrections that find none, or whose pod the API server has not told of, are
-//! dropped and counted. Writes that the server did not get come back to the log.
+//! rate and the queue have room; corrections and outcomes of predictions that find none, and corrections
+//! whose pod the API server has not told of, are dropped and counted. Writes that the server did not get
+//! come back to the log.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -33,6 +34,8 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Where events come from beside the cluster, and where they are counted.
 pub(super) struct EventOutput {
     pub(super) turns: Latest,
+    /// What became of predictions.
+    pub(super) outcomes: mpsc::Receiver<NodeEvent>,
     pub(super) tally: Arc<EventTally>,
     /// Why the server takes no events.
     pub(super) unwritten: watch::Sender<Option<Degraded>>,
@@ -44,17 +47,19 @@ pub(super) struct EventInputs {
     pub(super) answers: watch::Receiver<Option<ClusterAnswers>>,
     pub(super) states: watch::Receiver<Option<PublishedObject>>,
     pub(super) pods: watch::Receiver<WatchedPods>,
+    /// What the state of an earlier daemon says.
+    pub(super) published: Option<StateFacts>,
 }
 
 impl EventOutput {
     /// Starts what makes events and what writes them; both end with the set.
     pub(super) fn start(self, inputs: EventInputs, connection: Arc<ApiConnection>, tasks: &mut JoinSet<()>) {
-        let Self { turns, tally, unwritten } = self;
+        let Self { turns, outcomes, tally, unwritten } = self;
         let (calls, queue) = mpsc::channel(QUEUE);
         let (failures, failed) = mpsc::channel(QUEUE);
         let (node, counts) = (inputs.node.clone(), Arc::clone(&tally));
         let notes = EventNotes { log: EventLog::new(EventLimits::default()), calls, tally, dropped: 0 };
-        tasks.spawn(note_events(inputs, turns, notes, failed));
+        tasks.spawn(note_events(inputs, (turns, outcomes), notes, failed));
         tasks.spawn(async move {
             let retries = EventRetries::default();
             write_events(&connection, &node, retries, queue, &failures, &counts, &unwritten).await;
@@ -104,12 +109,13 @@ impl EventNotes {
 /// server did not get.
 async fn note_events(
     mut inputs: EventInputs,
-    mut turns: Latest,
+    (mut turns, mut outcomes): (Latest, mpsc::Receiver<NodeEvent>),
     mut notes: EventNotes,
     mut failed: mpsc::Receiver<EventCall>,
 ) {
     let start = Instant::now();
-    let (mut of_turns, mut of_states) = (TurnEvents::default(), StateEvents::default());
+    let mut of_turns = TurnEvents::default();
+    let mut of_states = inputs.published.take().map(StateEvents::after).unwrap_or_default();
     let mut of_node = VecDeque::new();
     let mut look = interval(LOOK);
     loop {
@@ -133,6 +139,11 @@ async fn note_events(
                 let facts = facts(inputs.states.borrow_and_update().as_ref());
                 if let Some(facts) = facts {
                     of_node.extend(of_states.note(&inputs.object(), &facts, start.elapsed()));
+                }
+            }
+            Some(event) = outcomes.recv() => {
+                if !notes.accept(event, start.elapsed()) {
+                    notes.tally.drop_events(1);
                 }
             }
             Some(call) = failed.recv() => notes.log.take_back(call),

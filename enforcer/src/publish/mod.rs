@@ -18,24 +18,27 @@
 //! the kubelet's version is never exact.
 //!
 //! With `cluster.events`, [`events`] tells the owners of pods and of the node what states and turns show.
+//! [`predictions`] compares what the node does with what its states predict.
 //! With `cluster.feature_file`, [`features`] writes what of a state stays as it is.
 
 mod events;
 mod features;
 mod observe;
 mod once;
+mod predictions;
 mod session;
 
 pub(crate) use self::{
     features::FeatureFile,
     once::{NodeOnce, WrittenObject},
+    predictions::PredictionTally,
 };
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use enforcer_cluster::{EventTally, PublishedObject, WatchedPods};
 use enforcer_core::{
-    cluster::exported::ExportedKind,
+    cluster::{events::StateFacts, exported::ExportedKind},
     policy::{ClusterSettings, KubeletSettings},
 };
 use enforcer_host::HostRoot;
@@ -70,6 +73,8 @@ struct ClusterAnswers {
     no_configz: Option<String>,
     /// The epoch of the state that the server has; a state of this daemon has to be newer.
     published_epoch: i64,
+    /// What that state says of the kubelet, if it is one of this node; only in the first answer.
+    published: Option<StateFacts>,
 }
 
 /// A process of the kubelet: its id and its start in ticks since boot.
@@ -113,6 +118,8 @@ pub(crate) struct PublishingReports {
     pub(crate) missing: Vec<watch::Receiver<Option<Degraded>>>,
     /// Counts of events, if they are made.
     pub(crate) events: Option<Arc<EventTally>>,
+    /// Counts of predictions.
+    pub(crate) predictions: Arc<PredictionTally>,
     /// The feature file, if one is written.
     pub(crate) features: Option<FeatureFile>,
 }
@@ -139,11 +146,16 @@ pub(crate) fn publish_node(
     let (made, published): (Vec<_>, Vec<_>) =
         cluster.also_publish.iter().map(|kind| exported_object(*kind, &mut missing)).unzip();
     let outdated = Arc::new(Notify::new());
+    let mut of_predictions = None;
     let events = cluster.events.then(|| {
         let (unwritten, no_events) = watch::channel(None);
         missing.push(no_events);
-        events::EventOutput { turns, tally: Arc::default(), unwritten }
+        let tally = Arc::<EventTally>::default();
+        let (predictions, outcomes) = predictions::PredictionEvents::channel(Arc::clone(&tally));
+        of_predictions = Some(predictions);
+        events::EventOutput { turns, outcomes, tally, unwritten }
     });
+    let predictions = Arc::<PredictionTally>::default();
     let tally = events.as_ref().map(|output| Arc::clone(&output.tally));
     let session = session::ClusterSession {
         node: node_name(host, cluster),
@@ -168,9 +180,10 @@ pub(crate) fn publish_node(
         is_beside_engine: false,
         outdated,
         features: writer,
+        predictions: Some(predictions::PredictionWatch::new(Arc::clone(&predictions), of_predictions)),
     };
     threads::spawn(Role::NodeState, move || observer.watch(received, bound, &states, &made, &unmade))?;
-    Ok(PublishingReports { missing, events: tally, features })
+    Ok(PublishingReports { missing, events: tally, predictions, features })
 }
 
 /// An object of another scheduler, where it is made.

@@ -16,22 +16,25 @@ use enforcer_cluster::{PublishedObject, WatchedPods, send_if_different};
 use enforcer_core::{
     cluster::{
         exported::{ExportInputs, ExportedKind, ReservedAmounts},
-        observed::{NodeInApi, NodeInputs, NodeObservation, NodeStateSource},
+        observed::{ApiPod, NodeInApi, NodeInputs, NodeObservation, NodeStateSource},
         own_engine::OwnPart,
         state::{InexactSource, NodeState},
     },
     policy::KubeletSettings,
 };
 use enforcer_host::{HostRoot, topology::read_topology};
-use enforcer_runtime::kubelet::{
-    self, FileStamps, observe_node,
-    settings::{self, EffectiveKubelet, NoKubelet, RunningKubelet},
+use enforcer_runtime::{
+    kubelet::{
+        self, FileStamps, observe_node,
+        settings::{self, EffectiveKubelet, NoKubelet, RunningKubelet},
+    },
+    manifest::annotation_documents,
 };
 use numa_topology::{Topology, degraded::Degraded};
 use serde_json::Map;
 use tokio::sync::{Notify, watch};
 
-use super::{ClusterAnswers, MadeObject, features::FeatureWriter, process_of};
+use super::{ClusterAnswers, MadeObject, features::FeatureWriter, predictions::PredictionWatch, process_of};
 use crate::{
     engine::{LedgerSnapshot, SharedLedger},
     wall_clock,
@@ -68,6 +71,8 @@ pub(super) struct NodeObserver {
     pub(super) outdated: Arc<Notify>,
     /// The feature file, if one is written.
     pub(super) features: Option<FeatureWriter>,
+    /// Compares states with those before, in a daemon.
+    pub(super) predictions: Option<PredictionWatch>,
 }
 
 /// What changes with the kubelet's process and the machine, and not with pods.
@@ -86,12 +91,12 @@ impl Surroundings {
         observation: &'a NodeObservation,
         api: &'a NodeInApi,
         engine: OwnPart<'a>,
+        inexact: &'a [InexactSource],
     ) -> NodeInputs<'a> {
-        let EffectiveKubelet { profile, inexact, .. } = &self.settings;
         NodeInputs {
             machine: &self.machine,
-            kubelet: profile,
-            kubelet_inexact: inexact,
+            kubelet: &self.settings.profile,
+            inexact,
             observation,
             api,
             engine,
@@ -181,8 +186,17 @@ impl NodeObserver {
         exports: &[MadeObject],
     ) -> Result<(), String> {
         let observation = observe_node(&self.kubelet, &around.machine, &around.settings.profile);
-        let inputs = around.inputs(&observation, api, engine.as_part());
-        let state = source.observe(inputs).map_err(|fault| fault.to_string())?;
+        let mut inexact = around.settings.inexact.clone();
+        let now = Instant::now();
+        inexact.extend(self.predictions.as_ref().and_then(|predictions| predictions.doubt(now)));
+        let inputs = around.inputs(&observation, api, engine.as_part(), &inexact);
+        let mut state = source.observe(inputs).map_err(|fault| fault.to_string())?;
+        let at = (now, wall_clock::unix_ns() / 1_000_000_000);
+        if let Some(doubt) = self.predictions.as_mut().and_then(|watch| watch.note(state, api, at)) {
+            inexact.push(doubt);
+            let inputs = around.inputs(&observation, api, engine.as_part(), &inexact);
+            state = source.observe(inputs).map_err(|fault| fault.to_string())?;
+        }
         send_if_different(states, Some(object(state)?));
         if let Some(features) = &mut self.features {
             features.note(state);
@@ -216,7 +230,7 @@ impl NodeObserver {
         }
         let api = in_api(answer, pods);
         let engine = if self.is_beside_engine { OwnPart::Unknown(ONLY_DAEMON) } else { OwnPart::None };
-        let inputs = around.inputs(&observation, &api, engine);
+        let inputs = around.inputs(&observation, &api, engine, &around.settings.inexact);
         let mut source = answer.new_states();
         let state = source.observe(inputs).map_err(|fault| fault.to_string())?.clone();
         Ok(ReadNode { around, observation, api, state })
@@ -267,8 +281,16 @@ fn in_api(answer: &ClusterAnswers, pods: &WatchedPods) -> NodeInApi {
         WatchedPods::Asked | WatchedPods::Unknown => None,
         WatchedPods::Known(pods) => Some(pods),
     };
+    let with_documents = |pod: &ApiPod| {
+        let mut pod = pod.clone();
+        if let Some(request) = pod.request.as_mut().filter(|request| !request.annotations.is_empty()) {
+            Arc::make_mut(request).documents = annotation_documents(&request.annotations);
+        }
+        pod
+    };
     NodeInApi {
-        pods: known.map(|known| known.pods.clone()),
+        pods: known.map(|known| known.pods.iter().map(with_documents).collect()),
+        sequence: known.map(|known| known.sequence).unwrap_or_default(),
         left_out: known.map(|known| known.left_out.clone()).unwrap_or_default(),
         device_capacity: answer.device_capacity.clone(),
     }

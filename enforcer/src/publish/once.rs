@@ -179,6 +179,7 @@ fn read(
         is_beside_engine: policy.nri.enabled && policy.nri.place && policy.mode == Mode::Enforce,
         outdated,
         features: None,
+        predictions: None,
     };
     observer.read_once(answers, pods).map_err(|error| anyhow!(error))
 }

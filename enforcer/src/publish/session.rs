@@ -19,10 +19,15 @@ use enforcer_cluster::{
     PublishedObject, Publisher, PublisherSettings, WatchedPods, fetch_configz, keep_lease, publish_changes,
     send_if_different, unpublished, watch_pods,
 };
-use enforcer_core::{cluster::state::PLURAL, policy::KubeletSettings};
+use enforcer_core::{
+    cluster::{events::StateFacts, state::PLURAL},
+    policy::KubeletSettings,
+};
 use enforcer_host::HostRoot;
 use enforcer_runtime::kubelet::settings::{self, ReadConfiguration, parse_configz};
 use numa_topology::degraded::Degraded;
+use serde::Deserialize as _;
+use serde_json::Value;
 use thiserror::Error;
 use tokio::{
     sync::{Notify, watch},
@@ -148,7 +153,7 @@ impl ClusterSession {
             }
         };
         degraded.send_replace(None);
-        let epoch = first.published_epoch;
+        let (epoch, published) = (first.published_epoch, first.published.clone());
         let (node_uid, owner) = watch::channel(first.node_uid.clone());
         let publisher = publisher.with_node_uid(owner.clone());
         answers.send_replace(Some(first));
@@ -168,6 +173,7 @@ impl ClusterSession {
                 answers: answers.subscribe(),
                 states: states.clone(),
                 pods: pods.subscribe(),
+                published,
             };
             output.start(inputs, Arc::clone(&connection), &mut others);
         }
@@ -236,8 +242,10 @@ impl ClusterSession {
             return Err(NoAnswers::OtherMachine { node: self.node.clone(), boot_id: node.boot_id });
         }
         let published = publisher.read().await?;
-        let epoch = published.and_then(|object| object.pointer("/state/revision/epoch")?.as_i64());
-        Ok(self.answers(connection, node, epoch.unwrap_or(0)).await)
+        let epoch = published.as_ref().and_then(|object| object.pointer("/state/revision/epoch")?.as_i64());
+        let facts = published.as_ref().and_then(|object| facts_of_node(object, &node.uid));
+        let answers = self.answers(connection, node, epoch.unwrap_or(0)).await;
+        Ok(ClusterAnswers { published: facts, ..answers })
     }
 
     async fn answers(&self, connection: &ApiConnection, node: ClusterNode, epoch: i64) -> ClusterAnswers {
@@ -253,6 +261,7 @@ impl ClusterSession {
             configz,
             no_configz,
             published_epoch: epoch,
+            published: None,
         }
     }
 
@@ -287,6 +296,13 @@ impl ClusterSession {
     }
 }
 
+/// What a published object says of the node with this uid; a node may have been replaced under its name.
+fn facts_of_node(object: &Value, node_uid: &str) -> Option<StateFacts> {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array)?;
+    let is_own = owners.iter().any(|owner| owner.get("uid").and_then(Value::as_str) == Some(node_uid));
+    StateFacts::deserialize(object.get("state").filter(|_| is_own)?).ok()
+}
+
 /// A part of [`JITTER_MS`] that differs from node to node.
 fn jitter(node: &str) -> Duration {
     let mut hasher = DefaultHasher::new();
@@ -298,4 +314,23 @@ fn jitter(node: &str) -> Duration {
 pub(super) fn host_name(host: &HostRoot) -> String {
     let name = host.proc.join("sys/kernel/hostname").read_text().unwrap_or_default();
     name.trim().to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn settings_of_another_node_of_this_name_are_not_those_of_before() {
+        let object = |owner: &str| {
+            json!({"metadata": {"name": "a", "ownerReferences": [{"kind": "Node", "uid": owner}]},
+                "state": {"kubelet": {"configHash": "h", "startedAt": 7}, "revision": {"epoch": 1}}})
+        };
+        let facts = facts_of_node(&object("n"), "n").unwrap();
+        assert_eq!((facts.kubelet.config_hash.as_str(), facts.kubelet.started_at), ("h", Some(7)));
+        assert_eq!(facts_of_node(&object("old"), "n"), None);
+        assert_eq!(facts_of_node(&json!({"metadata": {"name": "a"}, "state": {}}), "n"), None);
+    }
 }

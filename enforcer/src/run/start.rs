@@ -185,7 +185,7 @@ fn start_threads(
     if policy.cluster.publish {
         let reports = publish_node(host, &policy.cluster, &policy.kubelet, engine.placed(), turns)
             .map_err(failed("starting to publish the state of the node"))?;
-        engine.report_publishing(reports.missing, reports.events);
+        engine.report_publishing(reports.missing, reports.events, reports.predictions);
         started.features = reports.features;
     }
     if policy.mode == Mode::Enforce {

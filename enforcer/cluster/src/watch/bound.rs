@@ -3,8 +3,13 @@
 //! What a pod asks for may be longer than all else that is known of it, because its author chooses labels,
 //! annotations and containers. A request beyond the bounds is left out, and the pod stays.
 
-use std::{collections::BTreeMap, mem::size_of};
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher as _, RandomState},
+    mem::size_of,
+};
 
+use enforcer_core::cluster::observed::PodSequence;
 use numa_placement::{ContainerRequest, PodRequest};
 
 use super::{BoundPods, pod::ReadPod};
@@ -21,8 +26,9 @@ const REQUEST: usize = 64 << 10;
 const NAMED: usize = 16;
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PodSet {
+    sequence: PodSequence,
     /// By uid.
     active: BTreeMap<String, ReadPod>,
     /// By the time of their start, then by uid.
@@ -35,17 +41,28 @@ pub(super) struct PodSet {
     request_bytes: usize,
 }
 
+impl Default for PodSet {
+    /// The set of a new list, before its first pod.
+    fn default() -> Self {
+        // A random number is that of no other list.
+        let sequence = PodSequence { list: RandomState::new().hash_one(0_u8), gone: 0 };
+        let (active, ended, left_out) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { sequence, active, ended, left_out, has_more: false, request_bytes: 0 }
+    }
+}
+
 impl PodSet {
     /// Adds a pod, or replaces what was known of it.
     pub(super) fn put(&mut self, mut read: ReadPod) {
         let name = format!("{}/{}", read.pod.namespace, read.pod.name);
-        self.remove(&read.pod.uid, &name);
+        self.take(&read.pod.uid, &name);
         let left = REQUESTS.saturating_sub(self.request_bytes).min(REQUEST);
         read.pod.request = read.pod.request.filter(|request| bytes_of(request) <= left);
         if read.pod.is_finished {
             self.request_bytes += request_bytes(&read);
             self.ended.insert((read.started_at, read.pod.uid.clone()), read);
             if self.ended.len() > ENDED {
+                self.sequence.gone += 1;
                 let oldest = self.ended.pop_first();
                 self.request_bytes -= oldest.map_or(0, |(_, oldest)| request_bytes(&oldest));
             }
@@ -72,6 +89,11 @@ impl PodSet {
 
     /// Removes a pod that is gone.
     pub(super) fn remove(&mut self, uid: &str, name: &str) {
+        self.sequence.gone += 1;
+        self.take(uid, name);
+    }
+
+    fn take(&mut self, uid: &str, name: &str) {
         self.left_out.remove(name);
         if let Some(gone) = self.active.remove(uid) {
             self.request_bytes -= request_bytes(&gone);
@@ -89,7 +111,7 @@ impl PodSet {
         let named = self.left_out.iter().map(|(name, reason)| format!("pod {name}: {reason}"));
         let more = self.has_more.then(|| format!("more than {NAMED} pods are left out"));
         let left_out = named.chain(more).collect();
-        BoundPods { pods, left_out }
+        BoundPods { pods, left_out, sequence: self.sequence }
     }
 }
 
@@ -181,6 +203,22 @@ mod tests {
     }
 
     #[test]
+    fn each_pod_that_leaves_is_counted_and_each_list_is_another_one() {
+        let mut pods = PodSet::default();
+        let first = pods.now().sequence;
+        pods.put(pod(1, false));
+        pods.put(pod(1, true));
+        assert_eq!(pods.now().sequence, first, "a change is no end");
+        pods.remove("u00001", "shop/p1");
+        pods.put(pod(2, false));
+        pods.remove("u00002", "shop/p2");
+        assert_eq!(pods.now().sequence, PodSequence { gone: 2, ..first }, "one that was never seen, too");
+        (0..=ENDED).for_each(|number| pods.put(pod(number, true)));
+        assert_eq!(pods.now().sequence.gone, 3);
+        assert_ne!(PodSet::default().now().sequence.list, first.list);
+    }
+
+    #[test]
     fn pods_beyond_the_bound_are_named() {
         let mut pods = PodSet::default();
         (0..ACTIVE + 100).for_each(|number| pods.put(pod(number, false)));
@@ -197,10 +235,8 @@ mod tests {
         let mut pods = PodSet::default();
         pods.put(pod(1, false));
         pods.leave_out("shop/p1".into(), "too large".into());
-        assert_eq!(
-            pods.now(),
-            BoundPods { pods: Vec::new(), left_out: vec!["pod shop/p1: too large".into()] }
-        );
+        let now = pods.now();
+        assert_eq!((now.pods, now.left_out), (Vec::new(), vec!["pod shop/p1: too large".to_owned()]));
         pods.put(pod(1, false));
         assert_eq!((pods.now().pods.len(), pods.now().left_out.len()), (1, 0));
     }

@@ -10,8 +10,8 @@
 //!
 //! Invariants: what the receiver has is the newest that the server told. It stays while the server is away.
 //! An object beyond the bounds is left out by name, and never ends the watch. No more than [`LARGEST`] bytes
-//! of text, [`bound::ACTIVE`] pods that run, [`bound::ENDED`] ended ones and [`bound::REQUESTS`] bytes of what
-//! they ask for are held. Waits grow and differ
+//! of text, [`bound::ACTIVE`] pods that run, [`bound::ENDED`] ended ones and [`bound::REQUESTS`] bytes of
+//! what they ask for are held. Waits grow and differ
 //! from daemon to daemon, and two requests begin at least [`SPACING`] apart.
 
 mod bound;
@@ -21,7 +21,7 @@ mod task;
 
 use std::{sync::Arc, time::Duration};
 
-use enforcer_core::cluster::observed::ApiPod;
+use enforcer_core::cluster::observed::{ApiPod, PodSequence};
 
 pub use self::task::{PodWatchLimits, watch_pods};
 
@@ -49,4 +49,6 @@ pub struct BoundPods {
     pub pods: Vec<ApiPod>,
     /// Pods that could not be read, and why.
     pub left_out: Vec<String>,
+    /// Where in the changes this is.
+    pub sequence: PodSequence,
 }

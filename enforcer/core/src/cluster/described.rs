@@ -87,7 +87,7 @@ impl DescribedKubelet {
         let inputs = NodeInputs {
             machine,
             kubelet: &self.profile,
-            kubelet_inexact: inexact,
+            inexact,
             observation,
             api: &api,
             engine: super::own_engine::OwnPart::None,

@@ -7,7 +7,8 @@
 //! `profile`, and a [`view`] adds the pods that were bound since. A [`plan`] places pods on many of them, by
 //! that prediction or by Volcano's policy ([`volcano`]). Other objects show how [old](age) a state is. For
 //! schedulers that read objects of their own, [`exported`] makes those of the state. What people should know
-//! of the node and its pods becomes [`events`]; node-feature-discovery reads the node's [`features`].
+//! of the node and its pods becomes [`events`], also where what a node [did](outcome) is not what its state
+//! predicts; node-feature-discovery reads the node's [`features`].
 //!
 //! Invariant: a prediction is exact, or the model names what makes it inexact.
 
@@ -20,6 +21,7 @@ pub mod features;
 pub mod model;
 pub mod objects;
 pub mod observed;
+pub mod outcome;
 pub mod own_engine;
 pub mod plan;
 mod profile;

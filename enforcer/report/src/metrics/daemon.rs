@@ -39,6 +39,12 @@ const CLUSTER_EVENTS: FamilyOf<1> = Family::counter(
     "Events of this node and its pods in the cluster: written, or dropped beyond the rate or by the API server.",
 )
 .of(&[values::EVENT_RESULT]);
+const CLUSTER_PREDICTIONS: FamilyOf<1> = Family::counter(
+    "cluster_predictions_total",
+    ["outcome"],
+    "Pods that came to this node, by whether it did with them what its published state predicts; unchecked: something else may explain what it did.",
+)
+.of(&[values::PREDICTION_OUTCOME]);
 
 /// Every metric of this file.
 pub(super) const ALL: &[&Family] = &[
@@ -52,6 +58,7 @@ pub(super) const ALL: &[&Family] = &[
     &DEGRADED,
     &EVENTS,
     &CLUSTER_EVENTS,
+    &CLUSTER_PREDICTIONS,
 ];
 
 /// Series of a turn.
@@ -64,6 +71,13 @@ pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
     if let Some(events) = totals.cluster_events {
         scrape.put(&CLUSTER_EVENTS, &["written"], Some(to_f64(events.written)));
         scrape.put(&CLUSTER_EVENTS, &["dropped"], Some(to_f64(events.dropped)));
+    }
+    if let Some(predictions) = totals.cluster_predictions {
+        for (outcome, count) in
+            [("right", predictions.right), ("wrong", predictions.wrong), ("unchecked", predictions.unchecked)]
+        {
+            scrape.put(&CLUSTER_PREDICTIONS, &[outcome], Some(to_f64(count)));
+        }
     }
     let paused = report.paused.is_some();
     scrape.put(&ENFORCING, &[], Some(truth(report.mode == Mode::Enforce && !paused)));

@@ -27,7 +27,7 @@ use crate::{
     demotion::{LatestRound, TierMoves},
     fixture,
     runtime::{AnswerTimes, RuntimeLink, RuntimeReport},
-    tick::{ClusterEventTotals, ContainerNames, Rebalanced, TickTotals},
+    tick::{ClusterEventTotals, ClusterPredictionTotals, ContainerNames, Rebalanced, TickTotals},
     widening::{BrakeUse, WideningReport},
 };
 
@@ -71,6 +71,7 @@ fn report(workloads: Vec<AuditedWorkload>) -> TickReport {
             ticks: 7,
             actions: BTreeMap::from([("set-cpus", BTreeMap::from([("applied", 2)]))]),
             cluster_events: Some(ClusterEventTotals { written: 3, dropped: 1 }),
+            cluster_predictions: Some(ClusterPredictionTotals { right: 8, wrong: 1, unchecked: 2 }),
             ..TickTotals::default()
         },
         ..fixture::turn(audit)
@@ -110,6 +111,9 @@ fn values_have_their_series_and_missing_ones_have_none() {
         "numa_enforcer_kernel_events_total{result=\"limited\"} 0",
         "numa_enforcer_cluster_events_total{result=\"written\"} 3",
         "numa_enforcer_cluster_events_total{result=\"dropped\"} 1",
+        "numa_enforcer_cluster_predictions_total{outcome=\"right\"} 8",
+        "numa_enforcer_cluster_predictions_total{outcome=\"wrong\"} 1",
+        "numa_enforcer_cluster_predictions_total{outcome=\"unchecked\"} 2",
         "numa_enforcer_degraded{feature=\"cgroup\"} 2",
         "numa_enforcer_actions_total{action=\"set-cpus\",result=\"applied\"} 2",
         "numa_enforcer_ticks_total 7",

@@ -32,6 +32,7 @@ pub(super) const STEP_RESULT: Values = ("result", OutcomeResult::VARIANTS);
 pub(super) const DRIFT: Values = ("result", &["repaired", "failed", "left-alone"]);
 pub(super) const RING: Values = ("result", &["told", "forgotten", "ring-full", "limited"]);
 pub(super) const EVENT_RESULT: Values = ("result", &["written", "dropped"]);
+pub(super) const PREDICTION_OUTCOME: Values = ("outcome", &["right", "wrong", "unchecked"]);
 pub(super) const APPLIED: Values = ("result", &["applied", "failed"]);
 pub(super) const MOVED: Values = ("result", &["moved", "failed"]);
 pub(super) const MOVE_CAUSE: Values = ("cause", PageMoveReason::VARIANTS);

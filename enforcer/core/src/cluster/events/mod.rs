@@ -5,7 +5,8 @@
 //! not becomes a [`NodeEvent`]; [`EventLog`] joins repetitions into a series and bounds the writes.
 //!
 //! Invariants: a note is one line without deceptive characters and within the limit of the API, because parts
-//! of it come from containers. The kubelet's own events (`TopologyAffinityError`) are not repeated.
+//! of it come from containers. The kubelet's own events (`TopologyAffinityError`) are not repeated, unless it
+//! is known what was short.
 
 mod log;
 mod state;
@@ -32,8 +33,10 @@ pub enum EventReason {
     NumaCorrected,
     /// The daemon added a memory node to a workload, because its own were nearly full.
     NumaMemoryWidened,
-    /// The daemon has no place for a workload, or may not move it.
+    /// The daemon has no place for a workload, or may not move it; or the kubelet has none for a pod.
     NumaPlacementRefused,
+    /// The node did with a pod something else than its published state predicted.
+    NumaPredictionWrong,
     /// The node's kubelet runs with other settings than before.
     KubeletConfigurationChanged,
     /// The node's decisions cannot be predicted from its published state.
@@ -48,6 +51,7 @@ impl EventReason {
             Self::NumaCorrected => "Moving",
             Self::NumaMemoryWidened => "Widening",
             Self::NumaPlacementRefused => "Placing",
+            Self::NumaPredictionWrong => "Predicting",
             Self::KubeletConfigurationChanged | Self::NumaStateInexact => "Publishing",
         }
     }
@@ -58,6 +62,7 @@ impl EventReason {
             Self::NumaMisaligned
             | Self::NumaMemoryWidened
             | Self::NumaPlacementRefused
+            | Self::NumaPredictionWrong
             | Self::NumaStateInexact => true,
             Self::NumaCorrected | Self::KubeletConfigurationChanged => false,
         }

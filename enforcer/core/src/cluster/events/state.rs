@@ -17,6 +17,9 @@ use crate::cluster::state::InexactSource;
 /// Time after which a source that makes states inexact becomes an event.
 const LASTING: Duration = Duration::from_secs(20);
 
+/// Most seconds between two readings of the time of one start.
+const SAME_START: u64 = 5;
+
 /// What of a published state decides about events.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -41,6 +44,8 @@ pub struct KubeletFacts {
     pub cpu_policy: String,
     /// Policy of the memory manager.
     pub memory_policy: String,
+    /// Start of the kubelet, in seconds since 1970, if known.
+    pub started_at: Option<i64>,
 }
 
 /// What earlier states have shown.
@@ -48,6 +53,8 @@ pub struct KubeletFacts {
 pub struct StateEvents {
     /// The settings that were known last: a kubelet that starts again has none for some seconds.
     settings: Option<KubeletFacts>,
+    /// Whether an earlier daemon knew them.
+    is_of_earlier: bool,
     /// Sources that make states inexact.
     sources: BTreeMap<String, InexactSpell>,
     /// The same with each of their reasons.
@@ -72,6 +79,12 @@ impl InexactSpell {
 }
 
 impl StateEvents {
+    /// After an earlier daemon whose last state had these facts.
+    pub fn after(earlier: StateFacts) -> Self {
+        let settings = Some(earlier.kubelet).filter(|kubelet| !kubelet.config_hash.is_empty());
+        Self { settings, is_of_earlier: true, ..Self::default() }
+    }
+
     /// Notes a state at `now`, a time since any fixed moment; the event if the kubelet has other settings.
     pub fn note(&mut self, node: &EventObject, facts: &StateFacts, now: Duration) -> Option<NodeEvent> {
         let is_in = |source: &str, reason: Option<&str>| {
@@ -89,6 +102,10 @@ impl StateEvents {
             return None;
         }
         let before = self.settings.replace(facts.kubelet.clone())?;
+        // Of a kubelet that has not started again, only the daemon may read other settings than before.
+        if std::mem::take(&mut self.is_of_earlier) && facts.kubelet.is_of_same_start(&before) {
+            return None;
+        }
         (before.config_hash != facts.kubelet.config_hash).then(|| {
             let note = format!("the kubelet runs with other settings: {}", facts.kubelet.since(&before));
             NodeEvent::new(node.clone(), EventReason::KubeletConfigurationChanged, &note)
@@ -118,6 +135,12 @@ impl StateEvents {
 }
 
 impl KubeletFacts {
+    /// Are both of one start of the kubelet? Its time comes from a clock that may be set meanwhile.
+    fn is_of_same_start(&self, other: &Self) -> bool {
+        let starts = self.started_at.zip(other.started_at);
+        starts.is_some_and(|(one, other)| one.abs_diff(other) <= SAME_START)
+    }
+
     /// The settings in words, with those of before where they differ.
     fn since(&self, before: &Self) -> String {
         let setting = |name: &str, now: &str, before: &str| {

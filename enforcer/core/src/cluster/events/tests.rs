@@ -159,6 +159,28 @@ fn other_settings_of_the_kubelet_are_told_once() {
 }
 
 #[test]
+fn settings_that_changed_while_no_daemon_ran_are_told() {
+    let facts_of = |hash: &str, started_at: Option<i64>| {
+        let mut facts = facts(hash, &[]);
+        facts.kubelet.started_at = started_at;
+        facts
+    };
+    let mut after = StateEvents::after(facts_of("h1", Some(100)));
+    assert_eq!(after.note(&node(), &facts_of("", None), secs(0)), None, "it has not been heard yet");
+    let note = after.note(&node(), &facts_of("h2", Some(200)), secs(1)).unwrap().note;
+    assert!(note.contains("topology manager policy-h2 (was policy-h1)"), "{note}");
+    assert_eq!(after.note(&node(), &facts_of("h2", Some(200)), secs(2)), None);
+    assert!(after.note(&node(), &facts_of("h3", Some(200)), secs(3)).is_some(), "this daemon knew them");
+    let mut same = StateEvents::after(facts_of("h1", Some(100)));
+    assert_eq!(same.note(&node(), &facts_of("h1", Some(200)), secs(0)), None);
+    let mut newer = StateEvents::after(facts_of("h1", Some(100)));
+    assert_eq!(newer.note(&node(), &facts_of("h2", Some(102)), secs(0)), None, "a daemon that reads more");
+    assert!(newer.note(&node(), &facts_of("h3", Some(102)), secs(1)).is_some());
+    let mut unknown = StateEvents::after(StateFacts::default());
+    assert_eq!(unknown.note(&node(), &facts_of("h1", Some(1)), secs(0)), None);
+}
+
+#[test]
 fn only_inexactness_that_lasts_is_told() {
     let mut states = StateEvents::default();
     let mut told = |at: u64, sources: &[&str]| {

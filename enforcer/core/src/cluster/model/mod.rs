@@ -99,9 +99,13 @@ impl NodeModel {
     }
 
     /// The request as the node's kubelet sees it: a CPU manager with the policy `none` gives no exclusive
-    /// CPUs.
+    /// CPUs, and its device manager passes over resources that no plugin has (`isDevicePluginResource` in
+    /// pkg/kubelet/cm/devicemanager/manager.go).
     pub fn request_of(&self, pod: &PodRequest) -> PodRequest {
         let mut request = pod.clone();
+        for container in &mut request.containers {
+            container.devices.retain(|resource, _| self.inventory.devices.contains_key(resource));
+        }
         if !self.gives_cpus {
             for container in &mut request.containers {
                 container.wishes.class = Some(DeclaredClass::Shared);

@@ -200,3 +200,14 @@ fn the_rules_of_a_kubelet_do_not_answer_for_another_manager() {
     let model = NodeModel::new(&placed).unwrap();
     assert_eq!(model.inexact.iter().map(|why| why.source.as_str()).collect::<Vec<_>>(), ["ownEngine"]);
 }
+
+#[test]
+fn resources_that_no_plugin_has_are_passed_over_as_in_the_kubelet() {
+    let mut asked = asks("a", 2, 1);
+    asked.containers[0].devices.insert("v.com/dongle".into(), 1);
+    assert_eq!(answer(&state(), &asked), "1,9 0");
+    let gpus = DeviceCount { nodes: "1".parse().unwrap(), total: 1, healthy: 1, free: 0 };
+    let dongle = DeviceSupply { resource: "v.com/dongle".into(), by_nodes: vec![gpus] };
+    let taken = NodeState { devices: vec![dongle], ..state() };
+    assert_eq!(answer(&taken, &asked), "TopologyAffinityError", "a plugin has it, and none is free");
+}

@@ -10,10 +10,21 @@ use numa_placement::{ContainerKind, PodRequest};
 pub struct NodeInApi {
     /// Pods that are bound to the node; `None` if they are not known.
     pub pods: Option<Vec<ApiPod>>,
+    /// Where in the changes of the pods this is.
+    pub sequence: PodSequence,
     /// Pods that are bound to the node and could not be read, and why.
     pub left_out: Vec<String>,
     /// Extended resources of the node's `status.capacity`, unhealthy devices included; `None` if not known.
     pub device_capacity: Option<BTreeMap<String, u64>>,
+}
+
+/// A moment in the changes of a node's pods: it tells whether a pod came and went unseen since another one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PodSequence {
+    /// Number of the list that the changes follow. Between two lists a pod may have come and gone.
+    pub list: u64,
+    /// Number of pods that have left since the list.
+    pub gone: u64,
 }
 
 /// A pod that is bound to the node.

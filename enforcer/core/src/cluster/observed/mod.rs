@@ -31,7 +31,7 @@ pub(in crate::cluster) mod tests;
 pub(in crate::cluster) use self::fingerprint::of_pods as pods_fingerprint;
 pub(super) use self::pods::ADMISSION;
 pub use self::{
-    api::{ApiContainer, ApiPod, ApiRejection, NodeInApi},
+    api::{ApiContainer, ApiPod, ApiRejection, NodeInApi, PodSequence},
     contradictions::contradictions,
     devices::RememberedDevices,
     empty::{answers_of_files, empty_node},
@@ -80,8 +80,8 @@ pub struct NodeInputs<'a> {
     pub machine: &'a Topology,
     /// Effective settings of the kubelet.
     pub kubelet: &'a KubeletProfile,
-    /// What of the settings is not known.
-    pub kubelet_inexact: &'a [InexactSource],
+    /// What else makes it inexact: settings of the kubelet that are not known, a prediction that was wrong.
+    pub inexact: &'a [InexactSource],
     /// The kubelet's files and socket.
     pub observation: &'a NodeObservation,
     /// What the API says.
@@ -104,12 +104,12 @@ struct NodePast<'a> {
 /// The state of a node before its limits: without a revision, a hash and what a reader's model finds.
 fn whole_state(inputs: NodeInputs<'_>, past: NodePast<'_>) -> NodeState {
     let NodePast { devices: remembered, rejected, shown } = past;
-    let NodeInputs { machine, kubelet, kubelet_inexact, observation, api, engine } = inputs;
+    let NodeInputs { machine, kubelet, inexact: named, observation, api, engine } = inputs;
     if engine != OwnPart::None && own_engine::decides(kubelet) {
         return own_engine::state(inputs, rejected);
     }
     let (machine_state, mut inexact) = machine::machine_state(machine, kubelet);
-    inexact.extend(kubelet_inexact.iter().cloned());
+    inexact.extend(named.iter().cloned());
     inexact.extend(unread_sources(observation).map(|unread| unread.inexact));
     inexact.extend(observation.torn.iter().map(|reason| InexactSource::new("inconsistent", reason.clone())));
     inexact.extend(contradictions(machine, kubelet, observation));

@@ -30,9 +30,9 @@ pub(super) fn decides(kubelet: &KubeletProfile) -> bool {
 
 /// The state without hash, and with what the reader's model has still to find.
 pub(super) fn state(inputs: NodeInputs<'_>, rejected: &[RejectedPod]) -> NodeState {
-    let NodeInputs { machine, kubelet, kubelet_inexact, api, engine, .. } = inputs;
+    let NodeInputs { machine, kubelet, inexact: named, api, engine, .. } = inputs;
     let (machine_state, mut inexact) = machine::machine_state(machine, kubelet);
-    inexact.extend(kubelet_inexact.iter().cloned());
+    inexact.extend(named.iter().cloned());
     let OwnPart::Known(engine) = engine else {
         if let OwnPart::Unknown(reason) = engine {
             inexact.push(InexactSource::new(ENGINE, reason));

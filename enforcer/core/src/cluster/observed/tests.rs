@@ -160,14 +160,7 @@ impl Kubelet {
 
     fn inputs(&self) -> NodeInputs<'_> {
         let Self { machine, profile, seen, api } = self;
-        NodeInputs {
-            machine,
-            kubelet: profile,
-            kubelet_inexact: &[],
-            observation: seen,
-            api,
-            engine: OwnPart::None,
-        }
+        NodeInputs { machine, kubelet: profile, inexact: &[], observation: seen, api, engine: OwnPart::None }
     }
 
     pub(in crate::cluster) fn state(&self) -> NodeState {
@@ -475,7 +468,7 @@ fn settings_without_a_translation_make_the_state_inexact() {
     assert!(state.kubelet.cpu_policy.len() <= 32 && state.kubelet.cpu_options.len() <= 16);
     let given = [InexactSource::new("kubelet:configz", "refused")];
     let kubelet = Kubelet::new();
-    let inputs = NodeInputs { kubelet_inexact: &given, ..kubelet.inputs() };
+    let inputs = NodeInputs { inexact: &given, ..kubelet.inputs() };
     assert_eq!(NodeStateSource::new(0).observe(inputs).unwrap().inexact, given);
 }
 

@@ -1,4 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use flate2::{Compression, write::GzEncoder};
 use numa_placement::{
@@ -13,6 +16,7 @@ use crate::{
     cluster::{
         model::{NodeModel, StateFault},
         observed::{ApiContainer, ApiPod, NodeInApi, NodeInputs, NodeObservation, NodeStateSource},
+        outcome::{PredictionCheck, PredictionOutcomes},
         state::{DecidedBy, KubeletProfile, NodeState},
         view::{NodeView, StateOutcome, UnknownNode, Verdict},
     },
@@ -67,6 +71,7 @@ impl PlayedNode {
             namespace: pod.name.namespace.clone(),
             name: pod.name.name.clone(),
             containers: pod.containers.iter().map(container).collect(),
+            request: Some(Arc::new(pod.clone())),
             ..ApiPod::default()
         });
     }
@@ -126,12 +131,19 @@ impl PlayedNode {
         let inputs = NodeInputs {
             machine: &self.inventory.machine,
             kubelet,
-            kubelet_inexact: &[],
+            inexact: &[],
             observation: &NodeObservation::default(),
             api: &api,
             engine: OwnPart::Known(engine),
         };
         self.source.observe(inputs).unwrap().clone()
+    }
+
+    /// What the daemon says of its predictions after a look.
+    fn checked(&mut self, check: &mut PredictionCheck) -> PredictionOutcomes {
+        let state = self.state();
+        let api = NodeInApi { pods: Some(self.pods.clone()), ..NodeInApi::default() };
+        check.observe(&state, &api, 0)
     }
 
     fn state(&mut self) -> NodeState {
@@ -211,7 +223,7 @@ fn the_kubelet_decides_while_its_managers_do() {
     let inputs = NodeInputs {
         machine: &node.inventory.machine,
         kubelet: &kubelet("none", "none"),
-        kubelet_inexact: &[],
+        inexact: &[],
         observation: &NodeObservation::default(),
         api: &api,
         engine: OwnPart::Unknown("no runtime has come"),
@@ -356,6 +368,44 @@ fn nothing_is_said_of_pods_that_their_containers_do_not_describe() {
 }
 
 #[test]
+fn daemon_that_gives_another_place_than_it_predicts_is_told() {
+    let mut node = PlayedNode::new("sockets:2 cores:8", PlacementEngine::Pools);
+    let mut check = PredictionCheck::default();
+    let shared = pod("shared", vec![guaranteed("main", 250)]);
+    node.bind(&shared);
+    node.run(&shared);
+    assert_eq!(node.checked(&mut check), PredictionOutcomes::default());
+    let first = pod("a", vec![guaranteed("main", 2000)]);
+    node.bind(&first);
+    node.run(&first);
+    assert_eq!(node.checked(&mut check), PredictionOutcomes { right: 1, ..PredictionOutcomes::default() });
+    // A container between two of another pod has a part in where they go.
+    let two = pod("b", vec![guaranteed("one", 1000), guaranteed("two", 1000)]);
+    let between = pod("c", vec![guaranteed("main", 1000)]);
+    node.bind(&two);
+    node.bind(&between);
+    for (pod, at) in [(&two, 0), (&between, 0), (&two, 1)] {
+        assert!(node.create(pod, at));
+    }
+    let unchecked = PredictionOutcomes { unchecked: 2, ..PredictionOutcomes::default() };
+    assert_eq!(node.checked(&mut check), unchecked);
+    let wrong = pod("wrong", vec![guaranteed("main", 1000)]);
+    node.bind(&wrong);
+    node.run(&wrong);
+    let holder = Holder::new(wrong.name.clone(), "main".into());
+    let grant = node.allocations.get(&holder).unwrap().clone();
+    let free = node.inventory.layout.all().difference(&node.allocations.exclusive_cpus());
+    let others = free.iter().skip(3).take(1).collect();
+    node.allocations.give(holder, Grant { exclusive: others, ..grant });
+    let outcomes = node.checked(&mut check);
+    assert_eq!(
+        (outcomes.wrong, outcomes.events.len(), outcomes.doubt.is_some()),
+        (1, 1, true),
+        "{outcomes:?}"
+    );
+}
+
+#[test]
 fn hundreds_of_shared_containers_fit_into_a_state() {
     let mut node = PlayedNode::new("sockets:2 cores:64 threads:2", PlacementEngine::Pools);
     for at in 0..110 {
@@ -410,6 +460,7 @@ proptest! {
     ) {
         let mut node = PlayedNode::new(machine, engine);
         let mut there: Vec<PodRequest> = Vec::new();
+        let mut check = PredictionCheck::default();
         for (at, (containers, ends)) in pods.into_iter().enumerate() {
             if let Some(gone) = ends.filter(|ends| *ends < there.len()) {
                 node.remove(&there.remove(gone));
@@ -419,8 +470,11 @@ proptest! {
             let view = view_of(&state);
             let pod = pod(&format!("p{at}"), containers);
             let verdict = view.filter(&pod, 0);
+            node.checked(&mut check);
             node.bind(&pod);
             let has_place = node.run(&pod);
+            let outcomes = node.checked(&mut check);
+            prop_assert_eq!((outcomes.wrong, outcomes.right + outcomes.unchecked), (0, 1), "{:?}", outcomes);
             match verdict {
                 Verdict::Fits(place) => {
                     prop_assert!(has_place, "{pod:?}");

@@ -10,6 +10,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use enforcer_core::cluster::{
@@ -293,7 +294,7 @@ impl PlayedKubelet {
         NodeInputs {
             machine,
             kubelet: profile,
-            kubelet_inexact: &[],
+            inexact: &[],
             observation,
             api,
             engine: enforcer_core::cluster::own_engine::OwnPart::None,
@@ -420,7 +421,7 @@ fn model_of_nothing(machine: &Topology, profile: &KubeletProfile) -> NodeModel {
     let inputs = NodeInputs {
         machine,
         kubelet: profile,
-        kubelet_inexact: &[],
+        inexact: &[],
         observation: &observation,
         api: &api,
         engine: enforcer_core::cluster::own_engine::OwnPart::None,
@@ -441,6 +442,7 @@ fn api_pod(pod: &PodRequest, refused: Option<&str>) -> ApiPod {
         namespace: pod.name.namespace.clone(),
         name: pod.name.name.clone(),
         containers: containers.collect(),
+        request: Some(Arc::new(pod.clone())),
         rejection: refused.map(|reason| ApiRejection { reason: reason.into(), at: 1 }),
         ..ApiPod::default()
     }

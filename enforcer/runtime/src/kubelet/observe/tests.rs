@@ -1,6 +1,10 @@
 use std::{cell::RefCell, fs, rc::Rc, time::SystemTime};
 
-use enforcer_core::cluster::{model::NodeModel, observed::NodeStateSource};
+use enforcer_core::cluster::{
+    model::NodeModel,
+    observed::NodeStateSource,
+    outcome::{PredictionCheck, PredictionOutcomes},
+};
 use numa_placement::{ContainerKind, PodRequest, admit};
 
 use super::{
@@ -68,6 +72,27 @@ fn look_between(kubelet: &PlayedKubelet, moment: Moment, seen: &RefCell<Seen>) {
     }
 }
 
+/// A daemon that checks the predictions of its states.
+struct CheckedStates {
+    source: NodeStateSource,
+    check: PredictionCheck,
+}
+
+impl Default for CheckedStates {
+    fn default() -> Self {
+        Self { source: NodeStateSource::new(0), check: PredictionCheck::default() }
+    }
+}
+
+impl CheckedStates {
+    fn look(&mut self, kubelet: &PlayedKubelet) -> PredictionOutcomes {
+        let observation = kubelet.observation();
+        let state = self.source.observe(kubelet.inputs(&observation)).unwrap();
+        // The played kubelet refuses each pod at second 1.
+        self.check.observe(state, &kubelet.api, 0)
+    }
+}
+
 /// Plays pods that come and go; after each the observed state is what the engine holds, and during the writes
 /// no torn one is exact.
 fn play(policy: &str, count: usize, seed: u64) -> Seen {
@@ -77,6 +102,7 @@ fn play(policy: &str, count: usize, seed: u64) -> Seen {
     let (mut numbers, seen) = (Numbers(seed), RefCell::default());
     let mut source = NodeStateSource::new(0);
     let mut revision = None;
+    let mut checked = CheckedStates::default();
     for at in 0..count {
         let asks = numbers.pod(&format!("{at:04}"));
         // Each look costs some models, so a quarter of the pods is looked at during their writes.
@@ -89,6 +115,7 @@ fn play(policy: &str, count: usize, seed: u64) -> Seen {
             let gone = usize::try_from(numbers.below(kubelet.pods.len() as u64)).unwrap();
             kubelet.end(gone, look);
         }
+        assert_eq!(checked.look(&kubelet).wrong, 0, "pod {at}");
         // What the state before predicts is what the kubelet then does.
         let before = NodeModel::new(&kubelet.state(&kubelet.observation())).unwrap();
         let mut predicted = before.allocations.clone();
@@ -96,6 +123,9 @@ fn play(policy: &str, count: usize, seed: u64) -> Seen {
         let admitted = kubelet.admit(&asks, look);
         assert_eq!(prediction.is_ok(), admitted, "pod {at}: {prediction:?}");
         assert_eq!(told(&predicted), told(&kubelet.truth), "pod {at}: the prediction");
+        let outcomes = checked.look(&kubelet);
+        assert_eq!((outcomes.right, outcomes.wrong, outcomes.unchecked), (1, 0, 0), "pod {at}: {outcomes:?}");
+        assert_eq!(outcomes.events.len(), usize::from(!admitted), "pod {at}: {outcomes:?}");
 
         // Over the real socket.
         let (list, allocatable) = kubelet.answers();

@@ -28,7 +28,7 @@ fn state(placed: &SharedLedger, pods: &[&str]) -> NodeState {
     let inputs = NodeInputs {
         machine: &engine.inputs.machine,
         kubelet: &KubeletProfile { cpu_policy: "none".into(), ..KubeletProfile::default() },
-        kubelet_inexact: &[],
+        inexact: &[],
         observation: &NodeObservation::default(),
         api: &api,
         engine: OwnPart::Known(&engine),
