@@ -30,6 +30,7 @@ pub mod preset;
 pub mod process;
 pub mod product;
 pub mod refuser;
+pub mod rights;
 pub mod scenarios;
 pub mod scraper;
 pub mod server;

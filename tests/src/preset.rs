@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::{
     api,
     cri::{Amounts, ContainerSpec, MountSpec},
+    rights::RoleRule,
 };
 
 /// Where the machine has what pods have from a `ConfigMap`.
@@ -22,6 +23,9 @@ pub const SECCOMP: &str = "/var/lib/kubelet/seccomp";
 
 /// Where the machine has the account of a pod.
 pub const ACCOUNT: &str = "/var/lib/rig/account";
+
+/// What is rendered with `cluster.publish` and `cluster.events`.
+const PUBLISHING: &str = include_str!("../fixtures/chart/publishing.yaml");
 
 /// Says something to the cluster, and nothing to a runtime.
 const OF_THE_CLUSTER: [&str; 7] = [
@@ -72,9 +76,7 @@ impl Preset {
 
     /// It corrects, publishes the state of its node and writes events.
     pub fn publishing() -> Result<Self> {
-        let rendered = include_str!("../fixtures/chart/publishing.yaml");
-        let is_daemon_set = |text: &&str| text.lines().any(|line| line == "kind: DaemonSet");
-        let daemon_set = rendered.split("\n---\n").find(is_daemon_set).context("no DaemonSet is rendered")?;
+        let daemon_set = of_kind("DaemonSet").next().context("no DaemonSet is rendered")?;
         Self::read("publishing", daemon_set)
     }
 
@@ -129,6 +131,22 @@ impl Preset {
     pub fn make_folders(&self) -> Result<()> {
         self.folders.iter().try_for_each(|one| fs::create_dir_all(one).with_context(|| format!("make {one}")))
     }
+}
+
+/// Rules of all roles that the account of daemons has that publish.
+pub fn rights() -> Result<Vec<RoleRule>> {
+    let mut rules = Vec::new();
+    for role in of_kind("ClusterRole").chain(of_kind("Role")) {
+        let mut object: Value = serde_saphyr::from_str(role).context("no YAML")?;
+        rules.extend(serde_json::from_value::<Vec<RoleRule>>(object["rules"].take()).context("rules")?);
+    }
+    Ok(rules)
+}
+
+/// Objects of a kind that are rendered for daemons that publish.
+fn of_kind(kind: &str) -> impl Iterator<Item = &'static str> {
+    let line = format!("kind: {kind}");
+    PUBLISHING.split("\n---\n").filter(move |text| text.lines().any(|one| one == line))
 }
 
 /// A container, and what is asked of it.

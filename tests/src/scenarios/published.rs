@@ -4,7 +4,8 @@
 //! the account that a kubelet mounts. It reaches Kubernetes' own server for custom resources, with our
 //! definition, and a stub for other kinds. The state covers the containers of the node; a plan from it
 //! predicts the CPUs of the next pod; both hold again after the server was killed and containers came and
-//! went meanwhile. A container without a place is an event of its pod.
+//! went meanwhile. A container without a place is an event of its pod. The roles of the chart allow each
+//! request.
 //!
 //! Controls: without its account the pod publishes nothing and names what is missing; without
 //! `cluster.publish` it asks the server nothing.
@@ -33,7 +34,9 @@ use crate::{
     ids::Ids,
     kubelet::PlayedKubelet,
     preset::{self, Preset},
-    process, product, wait,
+    process, product,
+    rights::not_allowed,
+    wait,
 };
 
 /// The definition of the kind, as the chart installs it.
@@ -51,6 +54,9 @@ const DAEMON: &str = "numa-enforcer";
 
 /// Time in which nothing is published where nothing is to be.
 const CONTROL: Duration = Duration::from_secs(5);
+
+/// Configuration of daemons that are controls: to load the kernel side takes long, and changes nothing there.
+const CONTROL_CONFIG: &str = "[sample]\nbpf = false\n";
 
 /// What kubectl would print, and the manifest of the next pod.
 const CLUSTER: &str = "/tmp/cluster.json";
@@ -89,8 +95,7 @@ fn story(checks: &mut Checks, printed: &mut String) -> Result<()> {
     }
     prepare(&[publishing.clone(), enforce.clone()])?;
     api.write_account(Path::new(preset::ACCOUNT), OF_DAEMON)?;
-    let config = format!("interval = \"2s\"\n{CONFIG}");
-    fs::write(format!("{}/numa-enforcer.toml", preset::CONFIG), config).context("write the configuration")?;
+    write_config(CONTROL_CONFIG)?;
     let (containerd, cri) = Containerd::start()?;
     Containerd::import(&cri, IMAGE)?;
     // Some seconds after the start of the kubelet, which the report has to be of.
@@ -107,12 +112,14 @@ fn story(checks: &mut Checks, printed: &mut String) -> Result<()> {
     checks.equal("without its account: exit status", 0, daemon.end()?);
     daemon.remove()?;
 
+    write_config("")?;
     let daemon = pod.start_spec(&publishing.daemon)?;
     let outcome = node.while_it_publishes(checks);
     *printed = daemon.printed().unwrap_or_default();
     outcome?;
     node.when_it_has_ended(checks, daemon)?;
 
+    write_config(CONTROL_CONFIG)?;
     let daemon = pod.start_spec(&enforce.daemon)?;
     let outcome = node.without_publishing(checks);
     *printed = daemon.printed().unwrap_or_default();
@@ -190,7 +197,15 @@ impl PublishedNode<'_> {
             Ok((degraded == Some(0.0), degraded))
         })?;
 
-        self.refusal_is_told(checks)
+        self.refusal_is_told(checks)?;
+        let requests = self.api.requests()?;
+        checks.above("requests of the daemon", 10.0, u32::try_from(requests.len()).ok().map(f64::from));
+        checks.equal(
+            "requests that the chart's roles do not allow",
+            Vec::new(),
+            not_allowed(&requests, &preset::rights()?),
+        );
+        Ok(())
     }
 
     /// A plan from what kubectl prints says which CPUs a pod gets, and the pod gets them.
@@ -341,6 +356,13 @@ impl PublishedNode<'_> {
         })?;
         Ok(latest)
     }
+}
+
+/// Gives the next daemon the configuration of a node with these lines more.
+fn write_config(more: &str) -> Result<()> {
+    let path = format!("{}/numa-enforcer.toml", preset::CONFIG);
+    let config = format!("interval = \"2s\"\n{CONFIG}{more}");
+    fs::write(&path, config).with_context(|| format!("write {path}"))
 }
 
 fn state_path() -> String {
