@@ -171,9 +171,9 @@ fn observe(
     if let StateOutcome::Refused(fault) = view.observe_state(state, 0) {
         return left_out(&fault);
     }
-    let reason = leases.outdated(node, object, state).into_iter().next()?;
+    let reason = leases.outdated(node, &object.origin, &state.kubelet.version).into_iter().next()?;
     let note = format!("out of date: NumaNodeState {}: {reason}", node.name);
-    view.observe_outdated(reason);
+    view.observe_outdated(Some(reason));
     Some(note)
 }
 

@@ -39,9 +39,9 @@ struct LeaseSpec {
 
 /// What was read of a Lease.
 #[derive(Debug, Default)]
-pub(super) struct ReadLease {
+pub(crate) struct ReadLease {
     /// The sign of life of a daemon, if it is that.
-    pub(super) of_daemon: Option<LeaseObject>,
+    pub(crate) of_daemon: Option<LeaseObject>,
     /// The node whose clock its time of renewal is of.
     pub(super) node: String,
     /// When it was renewed, by the clock of the node.
@@ -51,7 +51,7 @@ pub(super) struct ReadLease {
 }
 
 /// Reads a Lease; `None` if it is of another program.
-pub(super) fn read(text: &str) -> Result<Option<ReadLease>, String> {
+pub(crate) fn read(text: &str) -> Result<Option<ReadLease>, String> {
     let Lease { metadata, spec } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
     let LeaseMetadata { name, namespace, managed_fields } = metadata;
     let renewed_at = seconds(spec.renew_time.as_deref());

@@ -26,6 +26,9 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use self::clock::TimesWithin;
+pub(crate) use self::{
+    lease::read as read_lease, node::read as read_node, pod::read as read_pod, state::read as read_state,
+};
 pub use self::{
     lease::{LEASE_NAMESPACE, LEASE_PREFIX},
     list::{ListError, list_objects},

@@ -66,7 +66,7 @@ struct NodeCondition {
 }
 
 /// Reads a Node, and when its kubelet reported last; an amount that is no quantity is a fault.
-pub(super) fn read(text: &str) -> Result<(NodeObject, Option<i64>), String> {
+pub(crate) fn read(text: &str) -> Result<(NodeObject, Option<i64>), String> {
     let Node { metadata, spec, status } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
     if spec.taints.len() > TAINTS {
         return Err(format!("{} taints, at most {TAINTS} are read", spec.taints.len()));

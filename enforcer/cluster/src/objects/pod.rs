@@ -8,7 +8,7 @@ use numa_placement::{ContainerKind, QosClass, Undescribed};
 
 use super::seconds;
 use crate::{
-    pod_object::{ContainerStatus, PodFields, PodStatus, ReadRequest, TolerationFields},
+    pod_object::{ContainerStatus, PodFields, PodStatus, ReadRequest, TolerationFields, VolumeFields},
     resize::PodCondition,
 };
 
@@ -35,7 +35,7 @@ impl PodStatus {
 }
 
 /// Reads a Pod; an amount that is no quantity is a fault.
-pub(super) fn read(text: &str) -> Result<PodObject, String> {
+pub(crate) fn read(text: &str) -> Result<PodObject, String> {
     let fields: PodFields = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
     let ReadRequest { mut request, counted } = fields.request()?;
     let mirror_of = fields.static_uid().map(str::to_owned);
@@ -49,6 +49,8 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
     let ended = statuses.filter(|one| one.state.terminated.is_some() && is_init(&one.name));
     let ended_init = ended.map(|one| one.name.clone()).collect();
     let is_bound = node.is_some();
+    let binds_late =
+        !spec.resource_claims.0.is_empty() || spec.volumes.0.iter().any(VolumeFields::binds_late);
     // Most pods of a cluster: no manager has a say about them, and sums are all that counts.
     let counts_alone = is_bound
         && request.qos != QosClass::Guaranteed
@@ -76,6 +78,8 @@ pub(super) fn read(text: &str) -> Result<PodObject, String> {
             priority: spec.priority.unwrap_or(0),
             // A pod with a node has passed its taints.
             tolerations: tolerations.map(toleration).collect(),
+            nominated_node: status.nominated_node_name.filter(|node| !is_bound && !node.is_empty()),
+            binds_late: !is_bound && binds_late,
         },
         counted,
         request,

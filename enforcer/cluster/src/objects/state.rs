@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use enforcer_core::cluster::{
-    objects::StateObject,
+    objects::{StateObject, StateOrigin},
     state::{FIELD_MANAGER, NodeState},
 };
 use serde::Deserialize;
@@ -86,7 +86,7 @@ pub(super) fn written_at(entries: &[ManagedFields]) -> Option<i64> {
 }
 
 /// Reads a state; returns when it was written, too, as far as the list shows that.
-pub(super) fn read(text: &str) -> Result<(StateObject, Option<i64>), String> {
+pub(crate) fn read(text: &str) -> Result<(StateObject, Option<i64>), String> {
     let State { api_version, metadata } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
     let content: Result<StateContent, _> = serde_json::from_str(text);
     let state = content.map(|content| content.state).map_err(|fault| fault.to_string());
@@ -99,9 +99,11 @@ pub(super) fn read(text: &str) -> Result<(StateObject, Option<i64>), String> {
     let object = StateObject {
         name: metadata.name,
         api_version,
-        owner_uid: owner.map(|owner| owner.uid),
-        lease_namespace: metadata.annotations.get(LEASE_NAMESPACE).cloned(),
-        boot_id: metadata.annotations.get(BOOT_ID).cloned(),
+        origin: StateOrigin {
+            owner_uid: owner.map(|owner| owner.uid),
+            lease_namespace: metadata.annotations.get(LEASE_NAMESPACE).cloned(),
+            boot_id: metadata.annotations.get(BOOT_ID).cloned(),
+        },
         writers,
         unknown_fields: state.as_ref().map(|state| unknown_fields(text, state)).unwrap_or_default(),
         state,

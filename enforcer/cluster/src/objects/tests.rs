@@ -154,7 +154,7 @@ fn what_a_scheduler_and_a_check_look_at_is_read() {
     assert_eq!(waiting.scheduling.untolerated(&node.taints), None);
     let state = &objects.states["n"];
     assert_eq!(
-        (state.owner_uid.as_deref(), state.api_version.as_str()),
+        (state.origin.owner_uid.as_deref(), state.api_version.as_str()),
         (Some("old"), "numa-enforcer.io/v2")
     );
     assert_eq!(state.writers, ["kubectl", "numa-enforcer"]);

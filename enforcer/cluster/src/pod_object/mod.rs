@@ -26,6 +26,8 @@ use crate::resize::PodCondition;
 const CONTAINERS: usize = 1_000;
 /// Most tolerations of a pod.
 const TOLERATIONS: usize = 1_000;
+/// Most volumes of a pod.
+const VOLUMES: usize = 1_000;
 /// Most conditions of a pod; readiness gates add some.
 const CONDITIONS: usize = 128;
 /// Most resources in one list of amounts.
@@ -68,6 +70,21 @@ pub(crate) struct PodSpec {
     pub(crate) priority: Option<i32>,
     pub(crate) priority_class_name: String,
     pub(crate) tolerations: AtMost<TolerationFields, TOLERATIONS>,
+    pub(crate) volumes: AtMost<VolumeFields, VOLUMES>,
+}
+
+/// A volume; only those of claims have to be there before their pod is bound.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct VolumeFields {
+    persistent_volume_claim: Option<IgnoredAny>,
+    ephemeral: Option<IgnoredAny>,
+}
+
+impl VolumeFields {
+    pub(crate) const fn binds_late(&self) -> bool {
+        self.persistent_volume_claim.is_some() || self.ephemeral.is_some()
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -101,6 +118,7 @@ pub(crate) struct PodStatus {
     pub(crate) phase: String,
     pub(crate) reason: String,
     pub(crate) qos_class: Option<String>,
+    pub(crate) nominated_node_name: Option<String>,
     pub(crate) start_time: Option<String>,
     pub(crate) conditions: AtMost<PodCondition, CONDITIONS>,
     pub(crate) init_container_statuses: AtMost<ContainerStatus, CONTAINERS>,

@@ -12,10 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    objects::{LeaseObject, NodeObject, StateObject},
-    state::NodeState,
-};
+use super::objects::{LeaseObject, NodeObject, StateOrigin};
 
 /// Namespace of the daemons, unless they were installed into another one.
 const NAMESPACE: &str = "numa-enforcer";
@@ -34,6 +31,17 @@ pub struct DaemonLeases<'a> {
     now: i64,
 }
 
+/// Whether the daemon of a node lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DaemonLife {
+    /// It has renewed its lease in time.
+    Alive,
+    /// It has not, with the words for it.
+    Silent(String),
+    /// Its lease is not known.
+    Unknown,
+}
+
 impl<'a> DaemonLeases<'a> {
     /// These leases at a time in seconds since 1970; `has_all` if there are no others in the cluster.
     pub fn new(leases: &'a [LeaseObject], has_all: bool, now: i64) -> Self {
@@ -46,41 +54,49 @@ impl<'a> DaemonLeases<'a> {
         Self { leases, namespaces, has_all, now }
     }
 
-    /// Why the state is older than what it describes; empty if nothing shows that.
-    pub fn outdated(&self, node: &NodeObject, object: &StateObject, state: &NodeState) -> Vec<String> {
+    /// Why a state of this origin and of this version of the kubelet is older than what it describes; empty if
+    /// nothing shows that.
+    pub fn outdated(&self, node: &NodeObject, origin: &StateOrigin, kubelet_version: &str) -> Vec<String> {
         let mut reasons = Vec::new();
-        let (now, published) = (&node.kubelet_version, &state.kubelet.version);
-        if !now.is_empty() && !published.is_empty() && now != published {
-            reasons.push(format!("the kubelet of the node is {now}, that of the state is {published}"));
+        let now = &node.kubelet_version;
+        if !now.is_empty() && !kubelet_version.is_empty() && now != kubelet_version {
+            reasons.push(format!("the kubelet of the node is {now}, that of the state is {kubelet_version}"));
         }
-        if let Some(boot) = object.boot_id.as_deref()
+        if let Some(boot) = origin.boot_id.as_deref()
             && !node.boot_id.is_empty()
             && node.boot_id != boot
         {
             reasons.push("the machine of the node has started again since".to_owned());
         }
-        reasons.extend(self.silence(node, object));
+        if let DaemonLife::Silent(reason) = self.life(&node.name, origin) {
+            reasons.push(reason);
+        }
         reasons
     }
 
-    /// Why no daemon is behind the state; `None` if there is one, or its lease is not known.
-    fn silence(&self, node: &NodeObject, object: &StateObject) -> Option<String> {
-        let Some(namespace) = object.lease_namespace.as_deref() else {
-            let is_known = self.has_all || !self.namespaces.is_empty();
-            return is_known.then(|| "it names no lease, so no daemon is known to be behind it".to_owned());
+    /// Does the daemon live that writes the states of this origin?
+    pub fn life(&self, node: &str, origin: &StateOrigin) -> DaemonLife {
+        let Some(namespace) = origin.lease_namespace.as_deref() else {
+            if !self.has_all && self.namespaces.is_empty() {
+                return DaemonLife::Unknown;
+            }
+            let said = "it names no lease, so no daemon is known to be behind it";
+            return DaemonLife::Silent(said.to_owned());
         };
         if !self.has_all && !self.namespaces.contains(namespace) {
-            return None;
+            return DaemonLife::Unknown;
         }
-        let Some(lease) = self.leases.get(&(namespace, &node.name)) else {
-            return Some("no daemon has a lease for it".to_owned());
+        let Some(lease) = self.leases.get(&(namespace, node)) else {
+            return DaemonLife::Silent("no daemon has a lease for it".to_owned());
         };
         let Some(renewed_at) = lease.renewed_at else {
-            return Some("its daemon has never renewed its lease".to_owned());
+            return DaemonLife::Silent("its daemon has never renewed its lease".to_owned());
         };
         let since = self.now.saturating_sub(renewed_at);
-        (since > i64::from(lease.duration_s).max(SHORTEST_LEASE))
-            .then(|| format!("its daemon has not renewed its lease for {since} s"))
+        if since > i64::from(lease.duration_s).max(SHORTEST_LEASE) {
+            return DaemonLife::Silent(format!("its daemon has not renewed its lease for {since} s"));
+        }
+        DaemonLife::Alive
     }
 }
 
@@ -92,17 +108,8 @@ mod tests {
     fn lease_that_is_not_there_says_something_only_where_all_are_known() {
         let node = NodeObject { name: "a".into(), ..NodeObject::default() };
         let silence = |has_all: bool, named: Option<&str>| {
-            let object = StateObject {
-                name: "a".into(),
-                api_version: String::new(),
-                owner_uid: None,
-                lease_namespace: named.map(str::to_owned),
-                boot_id: None,
-                writers: Vec::new(),
-                unknown_fields: Vec::new(),
-                state: Ok(NodeState::default()),
-            };
-            DaemonLeases::new(&[], has_all, 0).outdated(&node, &object, &NodeState::default())
+            let origin = StateOrigin { lease_namespace: named.map(str::to_owned), ..StateOrigin::default() };
+            DaemonLeases::new(&[], has_all, 0).outdated(&node, &origin, "")
         };
         assert_eq!(silence(true, Some("prod")), ["no daemon has a lease for it"]);
         assert_eq!(silence(false, Some("prod")), Vec::<String>::new());

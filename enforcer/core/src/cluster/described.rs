@@ -15,7 +15,7 @@ use numa_topology::{Topology, set::CpuSet};
 
 use super::{
     model::StateFault,
-    objects::{NodeObject, PodArrival, PodObject, PodPhase, PodScheduling, StateObject},
+    objects::{NodeObject, PodArrival, PodObject, PodPhase, PodScheduling, StateObject, StateOrigin},
     observed::{NodeInApi, NodeInputs, NodeObservation, NodeStateSource, empty_node},
     plan::{Amounts, CPU, PODS},
     state::{GROUP, HeldContainer, HeldPod, InexactSource, KubeletProfile, NodeState, VERSION},
@@ -104,9 +104,7 @@ impl DescribedKubelet {
         let state = StateObject {
             name: name.to_owned(),
             api_version: format!("{GROUP}/{VERSION}"),
-            owner_uid: None,
-            lease_namespace: None,
-            boot_id: None,
+            origin: StateOrigin::default(),
             writers: Vec::new(),
             unknown_fields: Vec::new(),
             state: Ok(state),

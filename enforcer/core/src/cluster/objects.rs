@@ -41,18 +41,25 @@ pub struct StateObject {
     pub name: String,
     /// Group and version of the object, as in `numa-enforcer.io/v1alpha1`.
     pub api_version: String,
-    /// Uid of the Node that owns it.
-    pub owner_uid: Option<String>,
-    /// Namespace of the lease of the daemon that writes it.
-    pub lease_namespace: Option<String>,
-    /// Boot of the machine on which that daemon runs.
-    pub boot_id: Option<String>,
+    /// Of which node and which daemon it is.
+    pub origin: StateOrigin,
     /// Field managers that own what it says, or whose it is; none if the list does not show them.
     pub writers: Vec<String>,
     /// Paths of its fields that this version of the program does not know, whatever their depth.
     pub unknown_fields: Vec<String>,
     /// Its state, or why it cannot be read.
     pub state: Result<NodeState, String>,
+}
+
+/// Of which node and which daemon a published state is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StateOrigin {
+    /// Uid of the Node that owns it.
+    pub owner_uid: Option<String>,
+    /// Namespace of the lease of the daemon that writes it.
+    pub lease_namespace: Option<String>,
+    /// Boot of the machine on which that daemon runs.
+    pub boot_id: Option<String>,
 }
 
 /// A sign of life of the daemon of a node.
@@ -127,6 +134,10 @@ pub struct PodScheduling {
     pub priority: i32,
     /// Taints that it tolerates.
     pub tolerations: Vec<Toleration>,
+    /// Node that a scheduler has chosen for it and may still change.
+    pub nominated_node: Option<String>,
+    /// Whether volumes or claims have to be there before it is bound, which may take minutes.
+    pub binds_late: bool,
 }
 
 /// A taint of a node.
@@ -188,7 +199,7 @@ impl StateObject {
             return Err(ForeignState::OtherVersion(self.api_version.clone()));
         }
         if let Some(owner) =
-            self.owner_uid.as_ref().filter(|owner| !node.uid.is_empty() && **owner != node.uid)
+            self.origin.owner_uid.as_ref().filter(|owner| !node.uid.is_empty() && **owner != node.uid)
         {
             return Err(ForeignState::OtherNode { owner: owner.clone(), node: node.uid.clone() });
         }
@@ -260,7 +271,8 @@ mod tests {
         let taint = |effect: &str| Taint { key: "gpu".into(), value: "a100".into(), effect: effect.into() };
         let tolerates = |key: &str, operator: &str, value: &str, effect: &str| {
             let [key, operator, value, effect] = [key, operator, value, effect].map(str::to_owned);
-            PodScheduling { tolerations: vec![Toleration { key, operator, value, effect }], priority: 0 }
+            let tolerations = vec![Toleration { key, operator, value, effect }];
+            PodScheduling { tolerations, ..PodScheduling::default() }
         };
         for (pod, effect, is_kept_away) in [
             (PodScheduling::default(), "NoSchedule", true),

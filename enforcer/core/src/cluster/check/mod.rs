@@ -130,7 +130,7 @@ impl FoundDifferences<'_> {
             }
             Err(foreign) => return self.add(ClusterFindingKind::Foreign, name, foreign.to_string()),
         };
-        for reason in self.leases.outdated(node, object, state) {
+        for reason in self.leases.outdated(node, &object.origin, &state.kubelet.version) {
             self.add(ClusterFindingKind::Stale, name, reason);
         }
         let model = match NodeModel::new(state) {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::cluster::{
     model::tests::state,
-    objects::{PodArrival, PodScheduling},
+    objects::{PodArrival, PodScheduling, StateOrigin},
     state::{HeldContainer, HeldMemory, InexactSource},
 };
 use numa_placement::{PodName, PodRequest};
@@ -32,9 +32,11 @@ impl OneNode {
         let state = StateObject {
             name: "a".into(),
             api_version: "numa-enforcer.io/v1alpha1".into(),
-            owner_uid: Some("node-uid".into()),
-            lease_namespace: Some("numa-enforcer".into()),
-            boot_id: None,
+            origin: StateOrigin {
+                owner_uid: Some("node-uid".into()),
+                lease_namespace: Some("numa-enforcer".into()),
+                boot_id: None,
+            },
             writers: vec![FIELD_MANAGER.into()],
             unknown_fields: Vec::new(),
             state: Ok(content),
@@ -132,7 +134,7 @@ fn nodes_without_states_and_states_without_nodes_are_named() {
 fn states_of_others_are_foreign() {
     for (change, expected) in [
         (
-            (|objects| objects.state.owner_uid = Some("old".into())) as fn(&mut OneNode),
+            (|objects| objects.state.origin.owner_uid = Some("old".into())) as fn(&mut OneNode),
             "foreign a: it belongs to the Node with uid old, and the node has node-uid",
         ),
         (
@@ -161,7 +163,7 @@ fn outdated_states_are_stale() {
         ),
         (
             |objects| {
-                (objects.state.boot_id, objects.node.boot_id) = (Some("b1".into()), "b2".into());
+                (objects.state.origin.boot_id, objects.node.boot_id) = (Some("b1".into()), "b2".into());
             },
             "stale a: the machine of the node has started again since",
         ),
@@ -182,7 +184,7 @@ fn outdated_states_are_stale() {
         assert_eq!(after(change), [expected]);
     }
     let same = after(|objects| {
-        (objects.state.boot_id, objects.node.boot_id) = (Some("b1".into()), "b1".into());
+        (objects.state.origin.boot_id, objects.node.boot_id) = (Some("b1".into()), "b1".into());
     });
     assert_eq!(same, Vec::<String>::new());
     let young = |objects: &mut OneNode| {
@@ -333,7 +335,7 @@ fn running_pods_without_their_resources_are_uncovered() {
 fn only_the_lease_of_the_daemon_that_writes_the_state_counts() {
     let with = |named: Option<&str>, leases: &[(&str, i64)]| {
         after(|objects| {
-            objects.state.lease_namespace = named.map(str::to_owned);
+            objects.state.origin.lease_namespace = named.map(str::to_owned);
             objects.leases = leases.iter().map(|(namespace, at)| lease(namespace, "a", *at)).collect();
         })
     };

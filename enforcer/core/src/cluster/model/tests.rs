@@ -48,6 +48,45 @@ pub(in crate::cluster) fn state() -> NodeState {
     }
 }
 
+/// The same after its kubelet has given this.
+pub(in crate::cluster) fn state_of(allocations: &Allocations, counter: i64) -> NodeState {
+    let mut state = state();
+    state.revision.counter = counter;
+    let mut taken = CpuSet::new();
+    for (holder, grant) in allocations.iter() {
+        let memory = grant.memory.iter().map(|claim| HeldMemory {
+            nodes: claim.zone.clone(),
+            resource: claim.resource.to_string(),
+            bytes: claim.bytes.cast_signed(),
+        });
+        let memory: Vec<_> = memory.collect();
+        for held in &memory {
+            let on = held.nodes.first().unwrap();
+            state.memory.iter_mut().find(|supply| supply.node == on).unwrap().free -= held.bytes;
+        }
+        taken.extend(&grant.exclusive);
+        let container = HeldContainer {
+            name: holder.name().into(),
+            cpus: grant.exclusive.clone(),
+            memory,
+            ..HeldContainer::default()
+        };
+        if let Some(held) = state.pods.iter_mut().find(|held| held.uid == holder.pod().uid) {
+            held.containers.push(container);
+            continue;
+        }
+        state.pods.push(HeldPod {
+            uid: holder.pod().uid.clone(),
+            namespace: holder.pod().namespace.clone(),
+            name: holder.pod().name.clone(),
+            mirror_of: None,
+            containers: vec![container],
+        });
+    }
+    state.shared_cpus = state.shared_cpus.difference(&taken);
+    state
+}
+
 fn pod(uid: &str, container: HeldContainer) -> HeldPod {
     HeldPod {
         uid: uid.into(),

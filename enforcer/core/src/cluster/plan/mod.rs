@@ -17,7 +17,7 @@ mod tests;
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use numa_placement::{ContainerKind, PodRequest, QosClass, foreign::VOLCANO_POLICY};
+use numa_placement::{PodRequest, foreign::VOLCANO_POLICY};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,7 @@ pub use self::{
     sums::{Amounts, CPU, NodeSums, PODS, amounts_of},
 };
 use super::{
+    answers::{NodeAnswer, PodKind},
     objects::{PodScheduling, Taint},
     view::{Millis, NodeView, PredictedPlace, Verdict},
     volcano::{self, NumaCpus, VolcanoNode, VolcanoPolicy},
@@ -73,14 +74,12 @@ pub struct PlannedNode {
     pub sums: NodeSums,
     /// Its state and the pods bound since.
     pub view: NodeView,
-    /// Number of changes; answers of an older version are not used again.
-    version: u64,
 }
 
 impl PlannedNode {
     /// A node that a scheduler may use, without taints.
     pub const fn new(name: String, sums: NodeSums, view: NodeView) -> Self {
-        Self { name, is_cordoned: false, is_ready: true, taints: Vec::new(), sums, view, version: 0 }
+        Self { name, is_cordoned: false, is_ready: true, taints: Vec::new(), sums, view }
     }
 }
 
@@ -96,46 +95,8 @@ pub struct ClusterPlan {
     answers: BTreeMap<PodKind, Vec<Option<NodeAnswer>>>,
 }
 
-/// A node's answer to a kind of pod.
-#[derive(Debug, Clone)]
-struct NodeAnswer {
-    /// The node's version that gave it.
-    version: u64,
-    verdict: Verdict,
-    /// Number of CPUs that are free on the NUMA nodes of the place.
-    left_over: usize,
-}
-
-impl NodeAnswer {
-    fn of(node: &PlannedNode, pod: &PodRequest, now: Millis) -> Self {
-        let verdict = node.view.filter(pod, now);
-        let left_over = match &verdict {
-            Verdict::Fits(place) => node.view.free_cpus_on(&place.nodes),
-            _ => 0,
-        };
-        Self { version: node.version, verdict, left_over }
-    }
-}
-
 /// Most kinds of pods with remembered answers.
 const KINDS: usize = 64;
-
-/// What a node's answer depends on: everything of a pod except its name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct PodKind(QosClass, Vec<ContainerAmounts>);
-
-type ContainerAmounts = (ContainerKind, Option<u64>, Option<u64>, BTreeMap<u64, u64>, BTreeMap<String, u64>);
-
-impl PodKind {
-    fn of(pod: &PodRequest) -> Self {
-        let containers = pod.containers.iter().map(|container| {
-            let requests = &container.requests;
-            let hugepages = requests.hugepages.clone();
-            (container.kind, requests.milli_cpus, requests.memory_bytes, hugepages, container.devices.clone())
-        });
-        Self(pod.qos, containers.collect())
-    }
-}
 
 impl ClusterPlan {
     /// A cluster of these nodes at a time of their clock; `explain` adds what the refusing nodes lack.
@@ -225,7 +186,6 @@ impl ClusterPlan {
             let mut bound = pod.clone();
             bound.name.uid.clone_from(&uid);
             node.view.observe_bound(&uid, &bound);
-            node.version += 1;
         }
         if self.answers.len() >= KINDS {
             self.answers.clear();
@@ -244,10 +204,7 @@ impl ClusterPlan {
         if self.rule == NodeRule::Volcano {
             return by_volcano(node, pod);
         }
-        let known = match answer.take() {
-            Some(known) if known.version == node.version => known,
-            _ => NodeAnswer::of(node, pod, self.now),
-        };
+        let known = NodeAnswer::of(answer.take(), &node.view, self.now, |view| view.filter(pod, self.now));
         exactly(node, answer.insert(known), self.explain)
     }
 }
@@ -309,10 +266,9 @@ fn exactly(node: &PlannedNode, answer: &NodeAnswer, explain: bool) -> Result<Nod
             reason: group.as_str().to_owned(),
             detail: explain.then(|| rejection.to_string()),
         }),
-        Verdict::Unknown(why) => Err(NodeRefusal {
-            reason: "NUMA: state unknown".to_owned(),
-            detail: explain.then(|| why.to_string()),
-        }),
+        Verdict::Unknown(why) => {
+            Err(NodeRefusal { reason: why.as_group().to_owned(), detail: explain.then(|| why.to_string()) })
+        }
     }
 }
 

@@ -94,7 +94,7 @@ fn filling_counts_the_copies_that_fit() {
 #[test]
 fn other_pods_go_where_the_most_cpu_time_is_free() {
     let mut small = pod("small", 1);
-    small.request.qos = QosClass::Burstable;
+    small.request.qos = numa_placement::QosClass::Burstable;
     let nodes = vec![node("a", |_| {}), node("b", |_| {})];
     let pods = [small.clone(), small];
     let found: Vec<_> = placed(nodes, NodeRule::Exact, &pods);

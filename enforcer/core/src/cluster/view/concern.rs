@@ -32,6 +32,6 @@ pub(in crate::cluster) fn concerns(model: &NodeModel, pod: &PodRequest) -> bool 
 }
 
 /// May managers of any node have a say about the pod, whatever their settings are?
-pub(super) fn may_concern(pod: &PodRequest) -> bool {
+pub(in crate::cluster) fn may_concern(pod: &PodRequest) -> bool {
     pod.qos == QosClass::Guaranteed || pod.containers.iter().any(|container| !container.devices.is_empty())
 }

@@ -4,6 +4,9 @@
 //! has moved none of the others. Idea: keep the events in their order and play them on the base, instead of
 //! playing what is left of them.
 //!
+//! A pod that this program binds is *claimed* before any event of the API shows it. It comes after all events
+//! that were seen, because it is bound later, and takes its place among them when its event is seen.
+//!
 //! Invariants: an entry of a pod that the base covers is dropped, and so is a pod that came and went before
 //! any other came: neither affects what is played. An end is remembered for a while also if nothing is known
 //! of its pod, because a state that still names the pod may arrive later. Tentative pods come after all
@@ -39,12 +42,25 @@ pub(super) struct TentativePod {
 #[derive(Debug, Clone, Default)]
 pub(super) struct PodLog {
     events: Vec<(String, PodEvent)>,
+    /// Claimed pods of which no event was seen, in the order of their bindings.
+    claimed: Vec<(String, PodEvent)>,
     tentative: Vec<TentativePod>,
+}
+
+/// What an event changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LogChange {
+    /// Nothing.
+    None,
+    /// There is one more pod, bound behind all others.
+    Last,
+    /// The events have another order, or tentative pods are others.
+    Order,
 }
 
 impl PodLog {
     pub(super) fn events(&self) -> impl Iterator<Item = &(String, PodEvent)> {
-        self.events.iter()
+        self.events.iter().chain(&self.claimed)
     }
 
     pub(super) fn tentative(&self) -> impl Iterator<Item = &TentativePod> {
@@ -58,7 +74,7 @@ impl PodLog {
 
     /// Pods that are bound, or may come, and have not ended, in that order.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &PodRequest> {
-        let bound = self.events.iter().filter_map(|(uid, event)| match event {
+        let bound = self.events().filter_map(|(uid, event)| match event {
             PodEvent::Bound(request) if !self.has_ended(uid) => Some(&**request),
             _ => None,
         });
@@ -67,22 +83,62 @@ impl PodLog {
 
     /// Has the pod ended?
     pub(super) fn has_ended(&self, uid: &str) -> bool {
-        self.events.iter().any(|(of, event)| of == uid && !is_bound(event))
+        self.events().any(|(of, event)| of == uid && !is_bound(event))
     }
 
-    /// Was the pod bound, or has it ended?
+    /// Was the pod bound or claimed, or has it ended?
     pub(super) fn knows(&self, uid: &str) -> bool {
-        self.events.iter().any(|(of, _)| of == uid)
+        self.events().any(|(of, _)| of == uid)
     }
 
-    /// Adds a bound pod; returns whether anything changed.
-    pub(super) fn bind(&mut self, uid: &str, request: &PodRequest) -> bool {
+    /// Adds a bound pod.
+    pub(super) fn bind(&mut self, uid: &str, request: &PodRequest) -> LogChange {
         let was_tentative = self.drop_tentative(uid);
+        if let Some(at) = self.claimed.iter().position(|(of, _)| of == uid) {
+            let entry = self.claimed.remove(at);
+            self.events.push(entry);
+            // The first one has been behind all events before.
+            return if at > 0 || was_tentative { LogChange::Order } else { LogChange::None };
+        }
         if self.knows(uid) {
-            return was_tentative;
+            return if was_tentative { LogChange::Order } else { LogChange::None };
         }
         self.events.push((uid.to_owned(), PodEvent::Bound(Box::new(request.clone()))));
-        true
+        if self.claimed.is_empty() { LogChange::Last } else { LogChange::Order }
+    }
+
+    /// Adds a pod whose binding is sent now.
+    pub(super) fn claim(&mut self, uid: &str, request: &PodRequest) -> LogChange {
+        let was_tentative = self.drop_tentative(uid);
+        if self.knows(uid) {
+            return if was_tentative { LogChange::Order } else { LogChange::None };
+        }
+        self.claimed.push((uid.to_owned(), PodEvent::Bound(Box::new(request.clone()))));
+        LogChange::Last
+    }
+
+    /// Events with those ends first that may have come first: a kubelet frees what a pod held before the API
+    /// shows its end, so pods that were bound in between may have found it free. `only` names the one end that
+    /// is moved.
+    pub(super) fn with_early_ends(&self, only: Option<&str>) -> Vec<&(String, PodEvent)> {
+        let mut played: Vec<&(String, PodEvent)> = Vec::new();
+        for entry in self.events() {
+            let (uid, event) = entry;
+            if is_bound(event) || only.is_some_and(|only| only != uid) {
+                played.push(entry);
+            } else {
+                let start = played.iter().position(|(of, _)| of == uid);
+                played.insert(start.map_or(0, |start| start + 1), entry);
+            }
+        }
+        played
+    }
+
+    /// Pods that ended after others were bound which have not ended.
+    pub(super) fn late_ends(&self) -> impl Iterator<Item = &str> {
+        let first = self.events.iter().position(|(uid, event)| is_bound(event) && !self.has_ended(uid));
+        let later = first.and_then(|first| self.events.get(first..)).unwrap_or_default();
+        later.iter().filter(|(_, event)| !is_bound(event)).map(|(uid, _)| uid.as_str())
     }
 
     /// Adds the end of a pod; returns whether anything changed.
@@ -90,6 +146,10 @@ impl PodLog {
         let was_tentative = self.drop_tentative(uid);
         if self.has_ended(uid) {
             return was_tentative;
+        }
+        if let Some(at) = self.claimed.iter().position(|(of, _)| of == uid) {
+            let entry = self.claimed.remove(at);
+            self.events.push(entry);
         }
         self.events.push((uid.to_owned(), PodEvent::Ended(now)));
         self.compact();
@@ -106,18 +166,28 @@ impl PodLog {
         true
     }
 
-    /// Drops a pod that was not bound after all; returns whether there was one.
-    pub(super) fn forget(&mut self, uid: &str) -> bool {
-        let before = self.events.len();
-        if !self.has_ended(uid) {
-            self.events.retain(|(of, _)| of != uid);
-        }
-        self.drop_tentative(uid) || self.events.len() < before
+    /// Drops a tentative pod; returns whether there was one.
+    pub(super) fn release(&mut self, uid: &str) -> bool {
+        self.drop_tentative(uid)
     }
 
-    /// Drops pods that the base covers from now on.
-    pub(super) fn cover(&mut self, covered: &BTreeSet<String>) {
-        self.events.retain(|(uid, event)| !is_bound(event) || !covered.contains(uid));
+    /// Drops a pod that was not bound after all; returns whether there was one.
+    pub(super) fn forget(&mut self, uid: &str) -> bool {
+        let before = self.events().count();
+        if !self.has_ended(uid) {
+            self.events.retain(|(of, _)| of != uid);
+            self.claimed.retain(|(of, _)| of != uid);
+        }
+        self.drop_tentative(uid) || self.events().count() < before
+    }
+
+    /// Drops pods that the base covers from now on, and those that hold nothing by its rules.
+    pub(super) fn cover(&mut self, covered: &BTreeSet<String>, holds: impl Fn(&PodRequest) -> bool) {
+        self.events.retain(|(uid, event)| match event {
+            PodEvent::Bound(request) => !covered.contains(uid) && holds(request),
+            PodEvent::Ended(_) => true,
+        });
+        self.claimed.retain(|(uid, _)| !covered.contains(uid));
         self.tentative.retain(|pod| !covered.contains(&pod.uid));
         self.compact();
     }

@@ -4,7 +4,8 @@
 //! A second pod on the same view would be refused by the node. Idea: replay. The view is the state's model
 //! plus the [events](log) of pods since, played by the engine in the order of the API: a bound pod is
 //! admitted, an ended one removed. The kubelet admits in that order too, so the replay gives what it will
-//! give.
+//! give. Only an end may come earlier to the kubelet than to the API: where that makes a difference to pods
+//! that came in between, the answer is unknown until a state covers them.
 //!
 //! Terminology: a *tentative* pod was chosen for the node and may still go elsewhere; it holds its place
 //! until it is bound, forgotten or its time is over. A pod is *covered* if the state names its uid.
@@ -30,11 +31,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use numa_placement::{Allocations, PodRequest};
 use numa_topology::set::NodeSet;
 
-pub(super) use self::concern::concerns;
+pub(super) use self::concern::{concerns, may_concern};
 pub use self::verdict::{PredictedContainer, PredictedPlace, RefusalGroup, UnknownNode, Verdict};
 use self::{
     holdings::{Holdings, NodeReply},
-    log::{PodEvent, PodLog},
+    log::{LogChange, PodEvent, PodLog},
 };
 use super::{
     model::{NodeModel, StateFault},
@@ -47,6 +48,9 @@ pub type Millis = u64;
 /// Age from which a state is stale, if its daemon does not say that it lives.
 const STALE_AFTER: Millis = 180_000;
 
+/// Most ended pods for which it is tried whether they ended before others came.
+const MOST_ENDS: usize = 16;
+
 /// A node with its state and the pods bound since.
 #[derive(Debug, Clone, Default)]
 pub struct NodeView {
@@ -58,12 +62,16 @@ pub struct NodeView {
     log: PodLog,
     /// Why the last state is older than what it describes, if other objects show that.
     outdated: Option<String>,
-    /// What pods hold now.
-    now: Holdings,
+    /// What pods hold after all events.
+    bound: Holdings,
+    /// The same with the tentative pods, if there are any.
+    with_tentative: Option<Holdings>,
     /// Why the replay of bound pods is not what the node did.
     doubt: Option<UnknownNode>,
     /// Names by uid of bound pods whose order decides what is left, and is not known.
     unordered: BTreeMap<String, String>,
+    /// Number of changes: an answer of an older version may not be that of now.
+    version: u64,
 }
 
 /// What became of a published state.
@@ -93,7 +101,7 @@ impl NodeView {
             Ok(model) => {
                 self.seen_at = now;
                 self.outdated = None;
-                self.log.cover(&model.covered);
+                self.log.cover(&model.covered, |request| concern::concerns(&model, request));
                 let log = &self.log;
                 self.unordered.retain(|uid, _| !model.covered.contains(uid) && !log.has_ended(uid));
                 if self.unordered.len() < 2 {
@@ -116,26 +124,41 @@ impl NodeView {
         self.seen_at = self.seen_at.max(now);
     }
 
-    /// Notes why the last state is older than what it describes, until the next one comes.
-    pub fn observe_outdated(&mut self, reason: String) {
-        self.outdated = Some(reason);
+    /// Notes why the last state is older than what it describes, or that nothing shows it; until the next one
+    /// comes.
+    pub fn observe_outdated(&mut self, reason: Option<String>) {
+        if self.outdated != reason {
+            self.version += 1;
+            self.outdated = reason;
+        }
     }
 
     /// Notes that a pod is bound to this node; repeated events change nothing.
     pub fn observe_bound(&mut self, uid: &str, request: &PodRequest) {
-        // Its own tentative place is in what pods hold now, too.
-        let has_tentative = self.log.tentative().next().is_some();
-        if self.covers(uid) || !self.log.bind(uid, request) {
+        let has_say = self.model.as_ref().is_some_and(|model| model.decided_by == DecidedBy::NumaEnforcer);
+        // Most pods of a cluster: whatever the settings of a kubelet are, they hold nothing of their own.
+        let is_nothing = !has_say && !concern::may_concern(request);
+        if is_nothing || self.covers(uid) {
             return;
         }
-        if has_tentative {
-            return self.replay();
-        }
-        // Behind all other events, so the others need not be played again.
-        if let Some(model) = &self.model
-            && let Some(doubt) = give(model, &mut self.now, request)
-        {
-            self.doubt.get_or_insert(doubt);
+        let change = self.log.bind(uid, request);
+        self.apply(change, request);
+    }
+
+    fn apply(&mut self, change: LogChange, request: &PodRequest) {
+        match change {
+            LogChange::None => {}
+            LogChange::Order => self.replay(),
+            LogChange::Last => {
+                self.version += 1;
+                // The others need not be played again.
+                if let Some(model) = &self.model
+                    && let Some(doubt) = give(model, &mut self.bound, request)
+                {
+                    self.doubt.get_or_insert(doubt);
+                }
+                self.add_tentative();
+            }
         }
     }
 
@@ -146,8 +169,23 @@ impl NodeView {
         }
     }
 
-    /// The node's answer to a pod.
+    /// The node's answer to a pod that comes after all others, tentative ones included.
     pub fn filter(&self, pod: &PodRequest, now: Millis) -> Verdict {
+        self.answer(self.now(), pod, now)
+    }
+
+    /// Is the state too old, and does nothing show that its daemon lives?
+    pub const fn is_stale(&self, now: Millis) -> bool {
+        now.saturating_sub(self.seen_at) > STALE_AFTER
+    }
+
+    /// Number of changes. Answers of equal versions are equal, unless the state has become
+    /// [stale](Self::is_stale) in between.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    fn answer(&self, held: &Holdings, pod: &PodRequest, now: Millis) -> Verdict {
         let Some(model) = &self.model else {
             let is_certain = !concern::may_concern(pod);
             return if is_certain { Verdict::NotConcerned } else { Verdict::Unknown(UnknownNode::NoState) };
@@ -155,7 +193,7 @@ impl NodeView {
         if !concern::concerns(model, pod) {
             return Verdict::NotConcerned;
         }
-        if now.saturating_sub(self.seen_at) > STALE_AFTER {
+        if self.is_stale(now) {
             return Verdict::Unknown(UnknownNode::Stale);
         }
         if let Some(reason) = &self.outdated {
@@ -171,7 +209,7 @@ impl NodeView {
             let names: Vec<&str> = self.unordered.values().map(String::as_str).collect();
             return Verdict::Unknown(UnknownNode::Unordered(names.join(", ")));
         }
-        let mut trial = self.now.clone();
+        let mut trial = held.clone();
         // A pod is never in its own way: its former attempt is over.
         trial.remove(&pod.name);
         match trial.admit(model, pod) {
@@ -207,17 +245,34 @@ impl NodeView {
     /// It replaces a former place of the same pod.
     pub fn reserve(&mut self, uid: &str, request: &PodRequest, until: Millis) {
         if !self.covers(uid) && self.log.reserve(uid, request, until) {
-            self.replay();
+            self.version += 1;
+            self.add_tentative();
         }
     }
 
-    /// Commits a pod if the node still admits it; the answer is that of [`Self::filter`].
+    /// Commits a pod if the node still admits it behind all bound pods. Tentative ones come later than it, so
+    /// the place of the answer is what the node gives.
     pub fn commit(&mut self, uid: &str, request: &PodRequest, now: Millis) -> Verdict {
-        let verdict = self.filter(request, now);
-        if matches!(verdict, Verdict::Fits(_)) {
-            self.observe_bound(uid, request);
+        let verdict = self.answer(&self.bound, request, now);
+        if matches!(verdict, Verdict::Fits(_)) && !self.covers(uid) {
+            let change = self.log.claim(uid, request);
+            self.apply(change, request);
         }
         verdict
+    }
+
+    /// Gives up the tentative place of a pod; a bound one stays.
+    pub fn release(&mut self, uid: &str) {
+        if self.log.release(uid) {
+            self.version += 1;
+            self.add_tentative();
+        }
+    }
+
+    /// Drops the state, because the node has been replaced under its name.
+    pub fn observe_replaced(&mut self) {
+        (self.model, self.newest, self.outdated) = (None, None, None);
+        self.replay();
     }
 
     /// Gives up the place of a pod that goes elsewhere. A pod of the state stays.
@@ -232,7 +287,8 @@ impl NodeView {
         let none = BTreeSet::new();
         let covered = self.model.as_ref().map_or(&none, |model| &model.covered);
         if self.log.tick(now, covered) {
-            self.replay();
+            self.version += 1;
+            self.add_tentative();
         }
     }
 
@@ -247,8 +303,12 @@ impl NodeView {
     }
 
     /// What pods hold now, pending ones included.
-    pub const fn allocations(&self) -> &Allocations {
-        self.now.allocations()
+    pub fn allocations(&self) -> &Allocations {
+        self.now().allocations()
+    }
+
+    fn now(&self) -> &Holdings {
+        self.with_tentative.as_ref().unwrap_or(&self.bound)
     }
 
     /// Number of CPUs on these NUMA nodes that a pod could still have exclusively.
@@ -259,27 +319,67 @@ impl NodeView {
         inventory.machine.cpus_of(nodes).difference(&given).len()
     }
 
+    /// Number of CPUs of these NUMA nodes that pods can have exclusively.
+    pub fn cpus_on(&self, nodes: &NodeSet) -> usize {
+        let inventory = self.model.as_ref().map(|model| &model.inventory);
+        inventory.map_or(0, |known| known.machine.cpus_of(nodes).difference(&known.reserved_cpus).len())
+    }
+
     fn covers(&self, uid: &str) -> bool {
         self.model.as_ref().is_some_and(|model| model.covered.contains(uid))
     }
 
     /// Makes the allocations anew: the state's, then the events in their order, then tentative pods.
     fn replay(&mut self) {
+        self.version += 1;
         self.doubt = None;
-        let Some(model) = &self.model else {
-            self.now = Holdings::default();
-            return;
-        };
-        (self.now, self.doubt) = self.play_events(model);
+        match &self.model {
+            None => self.bound = Holdings::default(),
+            Some(model) => {
+                (self.bound, self.doubt) = self.play(model, self.log.events());
+                let open = || self.open_end(model).map(|pod| UnknownNode::OpenEnd(pod.to_owned()));
+                let doubt = self.doubt.clone().or_else(open);
+                self.doubt = doubt;
+            }
+        }
+        self.add_tentative();
+    }
+
+    /// Puts tentative pods beside the bound ones.
+    fn add_tentative(&mut self) {
+        self.with_tentative = None;
+        let Some(model) = &self.model else { return };
         for pod in self.log.tentative() {
-            give(model, &mut self.now, &pod.request);
+            let held = self.with_tentative.get_or_insert_with(|| self.bound.clone());
+            give(model, held, &pod.request);
         }
     }
 
-    /// What pods hold after all events, and the first reason why that is in doubt.
-    fn play_events(&self, model: &NodeModel) -> (Holdings, Option<UnknownNode>) {
+    /// A pod that has ended, where others hold something else if it ended before they came.
+    fn open_end(&self, model: &NodeModel) -> Option<&str> {
+        if model.decided_by == DecidedBy::NumaEnforcer {
+            // All orders of those that come are tried there, on what is left of the others.
+            return None;
+        }
+        let ends: Vec<&str> = self.log.late_ends().collect();
+        if ends.len() > MOST_ENDS {
+            return ends.first().copied();
+        }
+        let differs = |only: Option<&str>| {
+            self.play(model, self.log.with_early_ends(only)).0.taken() != self.bound.taken()
+        };
+        let one = ends.iter().find(|end| differs(Some(end))).copied();
+        one.or_else(|| ends.first().copied().filter(|_| ends.len() > 1 && differs(None)))
+    }
+
+    /// What pods hold after these events, and the first reason why that is in doubt.
+    fn play<'a>(
+        &self,
+        model: &NodeModel,
+        events: impl IntoIterator<Item = &'a (String, PodEvent)>,
+    ) -> (Holdings, Option<UnknownNode>) {
         let (mut now, mut doubt) = (Holdings::new(model.allocations.clone()), None);
-        for (uid, event) in self.log.events() {
+        for (uid, event) in events {
             match event {
                 PodEvent::Bound(request) => {
                     let is_misfit = |found: &UnknownNode| matches!(found, UnknownNode::Misfit(_));

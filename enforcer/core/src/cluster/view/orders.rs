@@ -51,9 +51,8 @@ impl NodeView {
             // The order of arrival is open there in any case.
             return verdict;
         }
-        let (bound, _) = self.play_events(model);
         let mut waiting = None;
-        try_orders(model, &bound, &pods, &mut 0, &mut |end| {
+        try_orders(model, &self.bound, &pods, &mut 0, &mut |end| {
             waiting = match end {
                 OrderEnd::Admitted(_) => None,
                 OrderEnd::Refused(refused) => Some(refused.name.to_string()),
@@ -72,7 +71,7 @@ impl NodeView {
             let mut new: Vec<_> = pods.iter().filter(|(uid, _)| is_new(uid)).collect();
             new.retain(|(_, request)| concern::concerns(model, request));
             let requests: Vec<&PodRequest> = new.iter().map(|(_, request)| *request).collect();
-            if requests.len() > 1 && !leave_the_same(model, &self.play_events(model).0, &requests) {
+            if requests.len() > 1 && !leave_the_same(model, &self.bound, &requests) {
                 let named = new.iter().map(|(uid, request)| ((*uid).to_owned(), request.name.to_string()));
                 self.unordered.extend(named);
             }

@@ -42,12 +42,27 @@ pub enum UnknownNode {
     FreedMemory(String),
     /// These pods were bound at the same time, and their order decides what is left.
     Unordered(String),
+    /// This pod has ended, and pods that came before the API showed that may have what it held.
+    OpenEnd(String),
     /// Another controller pins this pod, and what it gives is not known.
     OtherController(String),
     /// The amounts of the containers of this pod do not describe what the daemon of the node sees.
     Undescribed(String, Undescribed),
     /// Pods that were chosen for it may arrive in an order in which it refuses this one.
     Waiting(String),
+}
+
+impl UnknownNode {
+    /// The text for a node on which an earlier pod may still arrive.
+    pub const WAITING: &str = "NUMA: waiting for an earlier pod";
+
+    /// The text for a scheduler: one of few, which counts nodes with equal texts.
+    pub const fn as_group(&self) -> &'static str {
+        match self {
+            Self::Waiting(_) => Self::WAITING,
+            _ => "NUMA: state unknown",
+        }
+    }
 }
 
 impl fmt::Display for UnknownNode {
@@ -65,6 +80,9 @@ impl fmt::Display for UnknownNode {
             ),
             Self::Unordered(pods) => {
                 write!(f, "pods {pods} were bound within one second, and their order decides what is left")
+            }
+            Self::OpenEnd(uid) => {
+                write!(f, "the pod with uid {uid} has ended, and pods bound before may have what it held")
             }
             Self::Misfit(pod) => write!(f, "pod {pod} is bound to the node and does not fit by its state"),
             Self::OtherController(pod) => write!(f, "another controller pins pod {pod}"),

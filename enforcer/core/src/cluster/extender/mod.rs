@@ -1,0 +1,226 @@
+//! A scheduler extender's decisions: on which nodes a pod has a place, and which pods hold one.
+//!
+//! Problem: a scheduler sends one pod after another and binds them in the background. Between its choice and
+//! the node's next state there are up to some seconds, in which other pods are chosen for the same CPUs.
+//! Replies, reports and events are lost, late or repeated, and each program may start again at any moment.
+//! Idea: every node has a [view](super::view), and a pod holds its place there from the moment at which it was
+//! chosen or bound until the node's state covers it, or something shows that it never comes.
+//!
+//! Terminology: an *attempt* is one call of the scheduler for a pod; a later call ends the earlier one. A
+//! *reservation* is the tentative place of an attempt. A *claim* is the place of a pod whose binding was sent
+//! to the API server by this program. A pod is *foreign* if it came to the node without either.
+//!
+//! Invariants: a pod holds what it may still get: a claim ends only by what the API server shows of the pod,
+//! never by time. What a node's state covers is counted once. An answer is made of whole lists only; until
+//! then the extender is not ready. Equal inputs give equal answers: time is an argument.
+//!
+//! Cost: a filter costs one admission for each node whose view has changed since the last pod of this kind.
+
+mod attempts;
+mod binding;
+mod choice;
+mod decision;
+mod node;
+mod pods;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use self::{
+    attempts::Attempts,
+    binding::{Claims, PredictionOutcome},
+    choice::Kinds,
+    node::ExtenderNode,
+    pods::{KnownPod, PodListing},
+};
+pub use self::{
+    binding::{BindEnd, BindRefusal, BindTicket, PodBinding, UnsettledClaim},
+    choice::{FilterAnswer, FilterCall},
+    decision::{DecidedContainer, PlacementDecision},
+};
+use super::{
+    age::DaemonLeases,
+    objects::{LeaseObject, NodeObject, StateObject},
+    view::Millis,
+};
+
+/// Which program binds pods.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Binder {
+    /// This one, so it knows the order of bindings.
+    #[default]
+    Extender,
+    /// The scheduler, in any order.
+    Scheduler,
+}
+
+/// Which of two nodes is better that give a pod the same number of NUMA nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// The one with the least CPUs left over, which keeps large holes.
+    #[default]
+    Pack,
+    /// The one with the most.
+    Spread,
+}
+
+/// Settings of the extender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtenderSettings {
+    /// Which program binds.
+    pub binder: Binder,
+    /// Which nodes are better.
+    pub packing: Packing,
+    /// Whether a node passes that has never published a state.
+    pub allows_unknown_nodes: bool,
+    /// Time after which a scheduler no longer reads the reply to a filter call.
+    pub call_limit: Millis,
+}
+
+impl Default for ExtenderSettings {
+    /// Binds itself, packs, lets nodes pass that have never published a state; calls are read for 5 s, which is
+    /// kube-scheduler's `httpTimeout`.
+    fn default() -> Self {
+        Self {
+            binder: Binder::default(),
+            packing: Packing::default(),
+            allows_unknown_nodes: true,
+            call_limit: 5_000,
+        }
+    }
+}
+
+/// What has happened since the last look at it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExtenderTally {
+    /// Pods that came to a node without a reservation or a claim, and hold something there.
+    pub foreign: u64,
+    /// Claimed pods that their node put where the claim says.
+    pub as_predicted: u64,
+    /// Names of claimed pods that their node refused or put elsewhere, with the node.
+    pub mispredicted: Vec<String>,
+}
+
+/// The cluster as an extender sees it.
+#[derive(Debug, Default)]
+pub struct Extender {
+    settings: ExtenderSettings,
+    nodes: BTreeMap<String, ExtenderNode>,
+    /// Pods with a node, by uid in the API.
+    pods: BTreeMap<String, KnownPod>,
+    /// Nodes by uid of a pod that a scheduler means for them.
+    nominations: BTreeMap<String, String>,
+    attempts: Attempts,
+    claims: Claims,
+    kinds: Kinds,
+    /// Leases of daemons by namespace and node.
+    leases: BTreeMap<(String, String), LeaseObject>,
+    /// Number of lists of pods that have begun.
+    pod_lists: u64,
+    listing: Option<PodListing>,
+    tally: ExtenderTally,
+}
+
+impl Extender {
+    /// An extender that knows nothing yet.
+    pub fn new(settings: ExtenderSettings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// What has happened since the last call.
+    pub fn take_tally(&mut self) -> ExtenderTally {
+        std::mem::take(&mut self.tally)
+    }
+
+    /// Number of reservations.
+    pub fn reservations(&self) -> usize {
+        self.attempts.reservations()
+    }
+
+    /// Number of claims that no event of their pod has settled.
+    pub fn claims(&self) -> usize {
+        self.claims.len()
+    }
+
+    /// Number of nodes with a state.
+    pub fn nodes_with_state(&self) -> usize {
+        self.nodes.values().filter(|node| node.view.model().is_some()).count()
+    }
+
+    /// Takes a Node.
+    pub fn observe_node(&mut self, node: NodeObject, now: Millis) {
+        let known = self.nodes.entry(node.name.clone()).or_default();
+        if let Some(state) = known.observe_node(node) {
+            self.observe_state(state, now);
+        }
+    }
+
+    /// Forgets a Node that is gone.
+    pub fn observe_node_gone(&mut self, name: &str) {
+        self.nodes.remove(name);
+    }
+
+    /// Keeps these nodes alone: those of a whole list.
+    pub fn retain_nodes(&mut self, names: &BTreeSet<String>) {
+        self.nodes.retain(|name, _| names.contains(name));
+    }
+
+    /// Takes a published state.
+    pub fn observe_state(&mut self, object: StateObject, now: Millis) {
+        let node = self.nodes.entry(object.name.clone()).or_default();
+        let pod_lists = self.pod_lists;
+        let Some(taken) = node.observe_state(object, pod_lists, now) else { return };
+        for (uid, outcome) in self.claims.covered(&taken) {
+            match outcome {
+                PredictionOutcome::Right => self.tally.as_predicted += 1,
+                PredictionOutcome::Open => {}
+                PredictionOutcome::Wrong(name) => {
+                    node.distrust(&name, now);
+                    self.tally.mispredicted.push(name);
+                }
+            }
+            self.claims.forget_prediction(&uid);
+        }
+    }
+
+    /// Notes that the object with the state of a node is gone.
+    pub fn observe_state_gone(&mut self, name: &str) {
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.observe_state_gone();
+        }
+    }
+
+    /// Takes the lease of a daemon.
+    pub fn observe_lease(&mut self, lease: LeaseObject) {
+        self.leases.insert((lease.namespace.clone(), lease.node.clone()), lease);
+    }
+
+    /// Forgets the lease of a daemon.
+    pub fn observe_lease_gone(&mut self, namespace: &str, node: &str) {
+        self.leases.remove(&(namespace.to_owned(), node.to_owned()));
+    }
+
+    /// Lets time pass: reservations end, and states count by the age of what is behind them. `server_now` is
+    /// the time of the API server in seconds since 1970.
+    pub fn tick(&mut self, now: Millis, server_now: i64) {
+        for uid in self.attempts.expired(now) {
+            self.release(&uid);
+        }
+        let leases: Vec<LeaseObject> = self.leases.values().cloned().collect();
+        // Without any lease the daemons keep none, or this program may not read them.
+        let leases = DaemonLeases::new(&leases, !self.leases.is_empty(), server_now);
+        for (name, node) in &mut self.nodes {
+            node.tick(name, &leases, now);
+        }
+    }
+
+    /// Gives up the reservation of a pod; its claims stay.
+    fn release(&mut self, uid: &str) {
+        if let Some(name) = self.attempts.release(uid)
+            && let Some(node) = self.nodes.get_mut(&name)
+        {
+            node.view.release(uid);
+        }
+    }
+}

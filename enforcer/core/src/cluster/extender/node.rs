@@ -1,0 +1,152 @@
+//! One node of the extender: its view, and what decides whether the view may answer.
+//!
+//! Invariants: a state of another Node of the same name is kept until its Node is seen, because the two come
+//! by different watches. A state that cannot be used makes the node unknown: an older one would be wrong. An
+//! object that is read once more says nothing about the life of its daemon.
+
+use std::collections::BTreeMap;
+
+use numa_placement::PodRequest;
+
+use super::choice::KnownAnswers;
+use crate::cluster::{
+    age::{DaemonLeases, DaemonLife},
+    objects::{ForeignState, NodeObject, StateObject, StateOrigin},
+    state::{HeldPod, RejectedPod, Revision},
+    view::{Millis, NodeView, StateOutcome},
+};
+
+/// Time after a wrong prediction for which no answer is given for a node.
+const DISTRUST: Millis = 60_000;
+
+/// A node with its view.
+#[derive(Debug, Default)]
+pub(super) struct ExtenderNode {
+    pub(super) view: NodeView,
+    object: Option<NodeObject>,
+    origin: StateOrigin,
+    kubelet_version: String,
+    /// Of the newest state that was taken.
+    revision: Option<Revision>,
+    /// Whether it has ever published a state.
+    pub(super) has_published: bool,
+    /// Number of lists of pods that had begun when its state was taken.
+    pub(super) pod_lists: u64,
+    /// A state of a Node with this name that was not seen yet.
+    early: Option<Box<StateObject>>,
+    /// Why the newest state cannot be used.
+    fault: Option<String>,
+    /// Until when a wrong prediction makes it unknown, and why.
+    distrusted: Option<(Millis, String)>,
+    /// Pods that a scheduler may still bring here, by uid.
+    pub(super) nominated: BTreeMap<String, NominatedPod>,
+    pub(super) answers: KnownAnswers,
+}
+
+/// A pod that a scheduler may still bring to a node.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct NominatedPod {
+    pub(super) request: PodRequest,
+    pub(super) priority: i32,
+}
+
+/// Pods of a state that was taken.
+#[derive(Debug, Default)]
+pub(super) struct TakenPods {
+    pub(super) pods: Vec<HeldPod>,
+    pub(super) rejected: Vec<RejectedPod>,
+}
+
+impl ExtenderNode {
+    /// Takes the Node; returns a state that came before it.
+    pub(super) fn observe_node(&mut self, object: NodeObject) -> Option<StateObject> {
+        let is_other =
+            self.object.as_ref().is_some_and(|known| !known.uid.is_empty() && known.uid != object.uid);
+        let is_of_other = self.origin.owner_uid.as_ref().is_some_and(|owner| *owner != object.uid);
+        if is_other || (is_of_other && self.revision.is_some()) {
+            self.view.observe_replaced();
+            (self.revision, self.fault, self.distrusted) = (None, None, None);
+            self.origin = StateOrigin::default();
+        }
+        self.object = Some(object);
+        self.early.take().map(|early| *early)
+    }
+
+    /// Takes a state; returns its pods if it became the base of the view.
+    pub(super) fn observe_state(
+        &mut self,
+        object: StateObject,
+        pod_lists: u64,
+        now: Millis,
+    ) -> Option<TakenPods> {
+        self.has_published = true;
+        let unseen = NodeObject::default();
+        let state = match object.of_node(self.object.as_ref().unwrap_or(&unseen)) {
+            Ok(state) => state,
+            Err(ForeignState::OtherNode { .. }) => {
+                self.early = Some(Box::new(object));
+                return None;
+            }
+            Err(fault) => {
+                self.fault = Some(fault.to_string());
+                self.show_fault();
+                return None;
+            }
+        };
+        if self.revision == Some(state.revision) && self.fault.is_none() {
+            return None;
+        }
+        let is_taken = match self.view.observe_state(state, now) {
+            StateOutcome::Taken => true,
+            StateOutcome::Older(_) if self.revision == Some(state.revision) => false,
+            StateOutcome::Older(_) => return None,
+            StateOutcome::Refused(_) => {
+                self.revision = Some(state.revision);
+                return None;
+            }
+        };
+        (self.revision, self.fault, self.pod_lists) = (Some(state.revision), None, pod_lists);
+        self.kubelet_version.clone_from(&state.kubelet.version);
+        self.origin.clone_from(&object.origin);
+        self.show_fault();
+        is_taken.then(|| TakenPods { pods: state.pods.clone(), rejected: state.rejected.clone() })
+    }
+
+    /// Notes that the object with the state is gone: the daemon writes it again if it lives.
+    pub(super) fn observe_state_gone(&mut self) {
+        self.early = None;
+        if self.revision.is_some() {
+            self.fault = Some("its object was deleted".to_owned());
+            self.show_fault();
+        }
+    }
+
+    /// Gives no answer for a while: a prediction about this pod was wrong.
+    pub(super) fn distrust(&mut self, pod: &str, now: Millis) {
+        let why = format!("what it gave to pod {pod} is not what was predicted");
+        self.distrusted = Some((now.saturating_add(DISTRUST), why));
+        self.show_fault();
+    }
+
+    /// Lets time pass.
+    pub(super) fn tick(&mut self, name: &str, leases: &DaemonLeases<'_>, now: Millis) {
+        self.view.tick(now);
+        self.distrusted.take_if(|(until, _)| *until <= now);
+        let mut outdated = None;
+        if let Some(node) = self.object.as_ref().filter(|_| self.revision.is_some()) {
+            outdated = leases.outdated(node, &self.origin, &self.kubelet_version).into_iter().next();
+            if outdated.is_none() && leases.life(name, &self.origin) == DaemonLife::Alive {
+                self.view.observe_life(now);
+            }
+        }
+        self.view.observe_outdated(self.fault().or(outdated));
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.fault.clone().or_else(|| self.distrusted.as_ref().map(|(_, why)| why.clone()))
+    }
+
+    fn show_fault(&mut self) {
+        self.view.observe_outdated(self.fault());
+    }
+}

@@ -1,0 +1,179 @@
+//! What the API server shows of pods.
+//!
+//! Problem: a state may name a pod that no event has shown yet, or one that was deleted while the watch was
+//! down. Taken as gone too early, its CPUs are given twice; kept for ever, they are lost. Idea: a pod of a
+//! state is gone if it was seen and then deleted, or if a whole list of pods that began after the state was
+//! read does not have it.
+//!
+//! Invariant: events of one watch come in the order of the bindings, and are played in that order. Pods of a
+//! list have the order of their times, which is open within one second.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Extender, node::NominatedPod};
+use crate::cluster::{
+    objects::{PodObject, PodPhase},
+    view::Millis,
+};
+
+/// A pod with a node.
+#[derive(Debug)]
+pub(super) struct KnownPod {
+    pub(super) node: String,
+    /// Uid in the kubelet, if it is another one.
+    mirror_of: Option<String>,
+}
+
+/// A list that is being read.
+#[derive(Debug)]
+pub(super) struct PodListing {
+    number: u64,
+    began: Millis,
+    /// Uids of its pods, in the API and in the kubelet.
+    seen: BTreeSet<String>,
+    /// Pods that hold something, by node.
+    bound: BTreeMap<String, Vec<PodObject>>,
+}
+
+impl Extender {
+    /// Begins a whole list of pods; the pods up to [`Self::end_pod_list`] are its items.
+    pub fn begin_pod_list(&mut self, now: Millis) {
+        self.pod_lists += 1;
+        self.listing = Some(PodListing {
+            number: self.pod_lists,
+            began: now,
+            seen: BTreeSet::new(),
+            bound: BTreeMap::new(),
+        });
+    }
+
+    /// Takes a pod, as an item of the list that has begun or as an event.
+    pub fn observe_pod(&mut self, pod: PodObject, now: Millis) {
+        if let Some(listing) = &mut self.listing {
+            listing.seen.insert(pod.uid.clone());
+            listing.seen.extend(pod.mirror_of.clone());
+        }
+        let Some(node) = pod.node.clone() else {
+            self.nominate(&pod);
+            if pod.phase == PodPhase::Ended {
+                self.observe_pod_gone(&pod.uid, now);
+            }
+            return;
+        };
+        if pod.phase == PodPhase::Ended {
+            self.pods.entry(pod.uid.clone()).or_insert_with(|| KnownPod::of(&pod, &node));
+            self.end(&pod.uid, now);
+        } else if let Some(listing) = &mut self.listing {
+            listing.bound.entry(node).or_default().push(pod);
+        } else {
+            let is_new = !self.pods.contains_key(&pod.uid);
+            let was_expected = self.expect(&pod, &node);
+            let Some(known) = self.nodes.get_mut(&node) else { return };
+            let before = known.view.pending();
+            known.view.observe_bound(pod.kubelet_uid(), &pod.request);
+            if is_new && !was_expected && known.view.pending() > before {
+                self.tally.foreign += 1;
+            }
+        }
+    }
+
+    /// Notes that a pod is gone.
+    pub fn observe_pod_gone(&mut self, uid: &str, now: Millis) {
+        self.end(uid, now);
+        self.pods.remove(uid);
+    }
+
+    /// Ends a list of pods: what it does not have is gone, and its order is that of times.
+    pub fn end_pod_list(&mut self, now: Millis) {
+        let Some(PodListing { number, began, seen, bound }) = self.listing.take() else { return };
+        let unseen = |uid: &&String| !seen.contains(*uid);
+        let waiting = self.attempts.begun_before(began).chain(self.claims.begun_before(began));
+        let gone: BTreeSet<String> = waiting.chain(self.pods.keys()).filter(unseen).cloned().collect();
+        for uid in gone {
+            self.observe_pod_gone(&uid, now);
+        }
+        for node in self.nodes.values_mut().filter(|node| node.pod_lists < number) {
+            let covered = node.view.model().into_iter().flat_map(|model| &model.covered);
+            let gone: Vec<String> = covered.filter(unseen).filter(|uid| !is_of_file(uid)).cloned().collect();
+            for uid in gone {
+                node.view.observe_ended(&uid, now);
+            }
+        }
+        for (name, mut pods) in bound {
+            pods.sort_by(|one, other| one.order().cmp(&other.order()));
+            for pod in &pods {
+                self.expect(pod, &name);
+            }
+            let Some(node) = self.nodes.get_mut(&name) else { continue };
+            for together in pods.chunk_by(|one, next| one.arrival.at == next.arrival.at) {
+                let held: Vec<_> = together.iter().map(|pod| (pod.kubelet_uid(), &pod.request)).collect();
+                node.view.observe_bound_together(&held);
+            }
+        }
+    }
+
+    /// Settles what was expected of a pod that is bound to this node; returns whether it was expected there.
+    fn expect(&mut self, pod: &PodObject, node: &str) -> bool {
+        let uid = &pod.uid;
+        self.pods.insert(uid.clone(), KnownPod::of(pod, node));
+        let was_claimed = self.settle(uid, Some(node));
+        let reserved = self.attempts.release(uid);
+        if let Some(other) = reserved.as_ref().filter(|reserved| *reserved != node)
+            && let Some(other) = self.nodes.get_mut(other)
+        {
+            other.view.release(uid);
+        }
+        self.attempts.forget(uid);
+        self.unnominate(uid);
+        was_claimed || reserved.as_deref() == Some(node)
+    }
+
+    /// Ends whatever a pod holds.
+    fn end(&mut self, uid: &str, now: Millis) {
+        let (node, mirror_of) = match self.pods.get(uid) {
+            Some(known) => (Some(known.node.clone()), known.mirror_of.clone()),
+            None => (None, None),
+        };
+        self.release(uid);
+        self.attempts.forget(uid);
+        self.unnominate(uid);
+        self.claims.forget_prediction(uid);
+        self.settle(uid, node.as_deref());
+        let node = node.and_then(|name| self.nodes.get_mut(&name));
+        if let Some(node) = node {
+            for uid in [Some(uid), mirror_of.as_deref()].into_iter().flatten() {
+                node.view.observe_ended(uid, now);
+            }
+        }
+    }
+
+    /// Notes for which node a scheduler means a pod without one.
+    fn nominate(&mut self, pod: &PodObject) {
+        self.unnominate(&pod.uid);
+        let Some(name) = &pod.scheduling.nominated_node else { return };
+        if let Some(node) = self.nodes.get_mut(name) {
+            let nominated = NominatedPod { request: pod.request.clone(), priority: pod.scheduling.priority };
+            node.nominated.insert(pod.uid.clone(), nominated);
+            self.nominations.insert(pod.uid.clone(), name.clone());
+        }
+    }
+
+    fn unnominate(&mut self, uid: &str) {
+        if let Some(name) = self.nominations.remove(uid)
+            && let Some(node) = self.nodes.get_mut(&name)
+        {
+            node.nominated.remove(uid);
+        }
+    }
+}
+
+impl KnownPod {
+    fn of(pod: &PodObject, node: &str) -> Self {
+        Self { node: node.to_owned(), mirror_of: pod.mirror_of.clone() }
+    }
+}
+
+/// Is this the uid of a static pod in its kubelet: a hash? The API server may not have its mirror yet.
+fn is_of_file(uid: &str) -> bool {
+    uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
