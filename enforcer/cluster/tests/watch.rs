@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_cluster::{ApiConnection, BoundPods, PodWatchLimits, WatchedPods, watch_pods};
+use enforcer_cluster::{ApiConnection, BoundPods, WatchLimits, WatchedPods, watch_pods};
 use enforcer_test_api::{ApiStub, Fault};
 use kube::Config;
 use numa_topology::degraded::Degraded;
@@ -43,7 +43,7 @@ impl Drop for Watch {
 }
 
 impl Watch {
-    fn start(config: Config, limits: PodWatchLimits) -> Self {
+    fn start(config: Config, limits: WatchLimits) -> Self {
         let connection = ApiConnection::new(config).unwrap();
         let (send, pods) = watch::channel(WatchedPods::default());
         let (tell, degraded) = watch::channel(None);
@@ -98,7 +98,7 @@ async fn pods_of_the_node_are_listed_once_and_then_followed() {
     let stub = ApiStub::start(&[]);
     stub.put(&path("one"), pod("a"));
     stub.put(&path("other"), pod("b"));
-    let mut watch = Watch::start(stub.config(), PodWatchLimits::default());
+    let mut watch = Watch::start(stub.config(), WatchLimits::default());
     watch.names(&["one"]).await;
     stub.put(&path("two"), pod("a"));
     watch.names(&["one", "two"]).await;
@@ -123,7 +123,7 @@ async fn pods_of_the_node_are_listed_once_and_then_followed() {
 async fn watch_goes_on_where_it_ended_and_lists_where_that_is_forgotten() {
     let stub = ApiStub::start(&[]);
     stub.put(&path("one"), pod("a"));
-    let mut watch = Watch::start(stub.config(), PodWatchLimits::default());
+    let mut watch = Watch::start(stub.config(), WatchLimits::default());
     watch.names(&["one"]).await;
     until("a watch", || arrivals(&stub, true).len() == 1).await;
     stub.end_watches();
@@ -162,7 +162,7 @@ async fn failures_of_the_server_lose_nothing_and_are_no_storm() {
     stub.put(&path("one"), pod("a"));
     let busy = Fault::too_many(Duration::from_secs(2));
     stub.fail_reads([Fault::status(500, "InternalError"), busy, Fault::Slow(Duration::from_millis(300))]);
-    let mut watch = Watch::start(stub.config(), PodWatchLimits::default());
+    let mut watch = Watch::start(stub.config(), WatchLimits::default());
     let entry = watch.is_degraded(true).await.unwrap();
     assert_eq!(entry.source, "pod-watch");
     assert!(entry.reason.starts_with("list /api/v1/pods: 500"), "{entry}");
@@ -193,7 +193,7 @@ async fn failures_of_the_server_lose_nothing_and_are_no_storm() {
 #[tokio::test]
 async fn server_that_ends_each_watch_at_once_is_not_flooded() {
     let stub = ApiStub::start(&[]);
-    let mut watch = Watch::start(stub.config(), PodWatchLimits::default());
+    let mut watch = Watch::start(stub.config(), WatchLimits::default());
     watch.names(&[]).await;
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(4) {
@@ -214,7 +214,7 @@ async fn server_that_ends_each_watch_at_once_is_not_flooded() {
 async fn watch_that_falls_silent_is_replaced() {
     let stub = ApiStub::start(&[]);
     let silence = Duration::from_secs(1);
-    let mut watch = Watch::start(stub.config(), PodWatchLimits { silence, ..PodWatchLimits::default() });
+    let mut watch = Watch::start(stub.config(), WatchLimits { silence, ..WatchLimits::default() });
     watch.names(&[]).await;
     until("a watch", || !arrivals(&stub, true).is_empty()).await;
     stub.silence_watches();
@@ -228,7 +228,7 @@ async fn server_that_is_away_is_tried_again_soon() {
     // A port that refuses connections.
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     let config = Config::new(format!("http://127.0.0.1:{port}").parse().unwrap());
-    let mut watch = Watch::start(config, PodWatchLimits::default());
+    let mut watch = Watch::start(config, WatchLimits::default());
     let entry = watch.is_degraded(true).await.unwrap();
     assert!(entry.reason.contains("no answer of the API server"), "{entry}");
     assert_eq!(*watch.pods.borrow(), WatchedPods::Unknown, "the observer does not wait");
@@ -238,7 +238,7 @@ async fn server_that_is_away_is_tried_again_soon() {
 async fn missing_right_is_named_and_forgets_what_was_known() {
     let stub = ApiStub::start(&[]);
     stub.put(&path("one"), pod("a"));
-    let mut limits = PodWatchLimits::default();
+    let mut limits = WatchLimits::default();
     limits.pace.refused = Duration::from_millis(800);
     let mut watch = Watch::start(stub.config(), limits);
     watch.names(&["one"]).await;
@@ -260,7 +260,7 @@ async fn pods_that_are_too_large_are_named_and_others_are_not_lost() {
     large["metadata"] = json!({"annotations": {"x": "x".repeat(3 << 20)}});
     stub.put(&path("large"), large.clone());
     stub.put(&path("one"), pod("a"));
-    let mut watch = Watch::start(stub.config(), PodWatchLimits::default());
+    let mut watch = Watch::start(stub.config(), WatchLimits::default());
     let pods = watch.names(&["one"]).await;
     assert_eq!(pods.left_out.len(), 1, "{pods:?}");
     assert!(pods.left_out[0].contains("its object has more than"), "{pods:?}");

@@ -15,8 +15,8 @@ use std::{
 
 use enforcer_act::actuator::read_boot_id;
 use enforcer_cluster::{
-    ApiConnection, ApiError, Backoff, ClusterNode, KubeletServer, PaceLimits, PodWatchLimits,
-    PublishedObject, Publisher, PublisherSettings, WatchedPods, fetch_configz, keep_lease, publish_changes,
+    ApiConnection, ApiError, Backoff, ClusterNode, KubeletServer, PaceLimits, PublishedObject, Publisher,
+    PublisherSettings, WatchLimits, WatchedPods, fetch_configz, keep_lease, publish_changes,
     send_if_different, unpublished, watch_pods,
 };
 use enforcer_core::{
@@ -193,7 +193,7 @@ impl ClusterSession {
         };
         tokio::select! {
             never = refreshing => { let _: Infallible = never; }
-            never = watch_pods(&connection, &self.node, PodWatchLimits::default(), &pods, &unwatched) => {
+            never = watch_pods(&connection, &self.node, WatchLimits::default(), &pods, &unwatched) => {
                 let _: Infallible = never;
             }
             never = keep_lease(&connection, &self.node, RENEWAL, &unrenewed) => {
@@ -212,7 +212,7 @@ impl ClusterSession {
         let (pods, mut bound) = watch::channel(WatchedPods::default());
         let (unwatched, why) = watch::channel(None);
         let known = tokio::select! {
-            never = watch_pods(&connection, &self.node, PodWatchLimits::default(), &pods, &unwatched) => match never {},
+            never = watch_pods(&connection, &self.node, WatchLimits::default(), &pods, &unwatched) => match never {},
             known = bound.wait_for(|pods| *pods != WatchedPods::Asked) => known.map(|pods| pods.clone()),
         };
         let known = known.unwrap_or(WatchedPods::Unknown);

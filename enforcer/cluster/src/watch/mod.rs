@@ -4,7 +4,7 @@
 //! these, and which uid a static pod has in the API, only the API server knows. The daemon has to follow it
 //! on every node of a large cluster, and one object may be as large as the server allows.
 //!
-//! Idea: one list from the server's cache, then one watch from its version on ([`watch_pods`]). Both answers
+//! Idea: one list from the server's cache, then one watch from its version on ([`follow`]). Both answers
 //! are cut into their objects while they arrive ([`split`]), and of each object only [`pod`] is kept. kube's
 //! own watcher would need its runtime crate and hold whole pods.
 //!
@@ -15,6 +15,7 @@
 //! from daemon to daemon, and two requests begin at least [`SPACING`] apart.
 
 mod bound;
+mod follow;
 mod pod;
 mod split;
 mod task;
@@ -23,7 +24,11 @@ use std::{sync::Arc, time::Duration};
 
 use enforcer_core::cluster::observed::{ApiPod, PodSequence};
 
-pub use self::task::{PodWatchLimits, watch_pods};
+pub use self::{follow::WatchLimits, task::watch_pods};
+pub(crate) use self::{
+    follow::{Collection, GoneObject, ObjectSink, follow, name_in},
+    split::Piece,
+};
 
 /// Largest object of an answer that is read, in bytes. An object of etcd has 1.5 MiB.
 const LARGEST: usize = 2 << 20;

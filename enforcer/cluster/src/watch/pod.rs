@@ -129,19 +129,6 @@ fn containers(fields: &PodFields, request: Option<&PodRequest>) -> Result<Vec<Ap
     Ok(containers)
 }
 
-/// `NAMESPACE/NAME` of a Pod that is not read, as far as its beginning has them: the server writes both
-/// before anything else that has a name.
-pub(super) fn name_in(head: &[u8]) -> String {
-    let text = String::from_utf8_lossy(head);
-    let word = |key: &str| {
-        let rest = text.split_once(key)?.1.trim_start().strip_prefix('"')?;
-        let end = rest.find('"').filter(|&end| end <= limits::NAME)?;
-        Some(rest[..end].to_owned())
-    };
-    let of = |key| word(key).unwrap_or_else(|| "?".to_owned());
-    format!("{}/{}", of("\"namespace\":"), of("\"name\":"))
-}
-
 #[cfg(test)]
 mod tests {
     use numa_placement::{ContainerKind, QosClass};
@@ -309,9 +296,5 @@ mod tests {
         assert!(changed("/metadata/name", json!("x".repeat(254))).unwrap_err().contains("metadata.name"));
         assert!(changed("/metadata/uid", json!("")).is_err());
         assert!(changed("/spec/containers/0/name", json!("x".repeat(64))).is_err());
-        let event = json!({"type": "ADDED", "object": pod()}).to_string();
-        assert_eq!(name_in(event.as_bytes()), "shop/web");
-        assert_eq!(name_in(b"{\"metadata\":{\"name\":\"web"), "?/?");
-        assert_eq!(name_in(&[0xff; 40]), "?/?");
     }
 }

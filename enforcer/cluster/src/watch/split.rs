@@ -13,7 +13,7 @@ const ENVELOPE: usize = 16 << 10;
 
 /// One object of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Piece<'a> {
+pub(crate) enum Piece<'a> {
     /// All of it.
     Whole(&'a [u8]),
     /// The beginning of one that is too large.
