@@ -23,6 +23,7 @@ mod configz;
 mod connection;
 mod error;
 mod events;
+pub mod extender;
 mod forward;
 mod kubectl;
 mod newest;
@@ -52,5 +53,5 @@ pub use self::{
         Pace, PaceLimits, Published, PublishedKind, PublishedObject, Publisher, PublisherSettings, WriteEnd,
         keep_lease, publish_changes, unpublished,
     },
-    watch::{BoundPods, PodWatchLimits, WatchedPods, watch_pods},
+    watch::{BoundPods, WatchLimits, WatchedPods, watch_pods},
 };

@@ -11,7 +11,7 @@ use hyper::{
 use serde_json::{Value, json};
 
 use super::{
-    Shared, StubState,
+    Shared, StubState, binding,
     fault::Fault,
     request::{Target, parameter},
     store::{Store, merge},
@@ -50,8 +50,14 @@ pub(crate) async fn answer(shared: Shared, request: Request<Incoming>) -> io::Re
     }
     let (path, query) = (parts.uri.path(), parts.uri.query().unwrap_or_default());
     let is_watch = matches!(parameter(query, "watch"), Some("1" | "true"));
-    let target = shared.state().store.target(path);
+    let bound = binding::pod_of(path).filter(|_| parts.method == Method::POST);
+    let target = shared.state().store.target(bound.unwrap_or(path));
     let answer = match target {
+        Some(pod) if bound.is_some() => {
+            let answer = bind(&mut shared.state(), &pod, &body);
+            shared.notify();
+            answer
+        }
         Some(target) if is_watch && !is_write => watch::watch(shared, orders, target, query),
         Some(target) => {
             let media =
@@ -63,6 +69,16 @@ pub(crate) async fn answer(shared: Shared, request: Request<Incoming>) -> io::Re
         None => page(&shared.state(), &parts.method, path),
     };
     if fault == Some(Fault::DropAnswer) { Err(closed()) } else { Ok(answer) }
+}
+
+fn bind(state: &mut StubState, pod: &Target, body: &[u8]) -> Response<StubBody> {
+    let Ok(sent) = serde_json::from_slice::<Value>(body) else {
+        return refused(400, "BadRequest", "the body is no JSON", &[]);
+    };
+    match binding::bind(&mut state.store, pod, &sent) {
+        Ok(()) => object(201, &json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})),
+        Err((code, reason, message)) => refused(code, reason, message, &[]),
+    }
 }
 
 fn serve(

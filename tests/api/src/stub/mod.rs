@@ -5,6 +5,7 @@
 //! for ([`Fault`]). It checks no schema. A path of no kind is answered with 404 and a `Status`.
 
 mod answer;
+mod binding;
 mod fault;
 mod request;
 mod store;

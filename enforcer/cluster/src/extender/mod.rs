@@ -1,0 +1,118 @@
+//! A scheduler extender at the API server: what it watches, what it answers, and how it binds.
+//!
+//! Problem: kube-scheduler asks over HTTP (protocol v1, `k8s.io/kube-scheduler/extender/v1`), in types without
+//! names for JSON, and never tells what became of its choice. Idea: the decisions are
+//! [pure](enforcer_core::cluster::extender); here are the watches that feed them ([`watch_cluster`]), the texts
+//! of the protocol ([`protocol`]), and the bindings ([`bind`]). The caller serves HTTP.
+//!
+//! Invariants: no answer is given before every list has been read once. The lock on the cluster is held for
+//! computing alone, never while something is sent or awaited. Bindings to one node are sent one after another.
+
+mod bind;
+mod protocol;
+#[cfg(test)]
+mod tests;
+mod watches;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use enforcer_core::cluster::{
+    extender::{Extender, ExtenderSettings, FilterCall},
+    objects::PodObject,
+    view::Millis,
+};
+use numa_placement::PodRequest;
+use tokio::time::Instant;
+
+pub use self::{
+    protocol::{BindRequest, ExtenderRequest, ProtocolError, bind_reply},
+    watches::{Synced, WatchFaults, watch_cluster},
+};
+
+/// Most objects that are named as left out at a time.
+const NAMED: usize = 16;
+
+/// The cluster, shared by the tasks that watch it and those that answer.
+pub struct SharedExtender {
+    extender: Mutex<Extender>,
+    started: Instant,
+    /// Number of the last call.
+    calls: AtomicU64,
+    /// Locks on bindings by node, of nodes to which one is sent.
+    binding: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Objects that could not be read since the last look at them.
+    left_out: Mutex<Vec<String>>,
+    /// Completes a request by what its annotations say.
+    complete: fn(&mut PodRequest),
+}
+
+impl SharedExtender {
+    /// An extender that knows nothing yet; `complete` adds to the request of a pod what its annotations say.
+    pub fn new(settings: ExtenderSettings, complete: fn(&mut PodRequest)) -> Self {
+        Self {
+            extender: Mutex::new(Extender::new(settings)),
+            started: Instant::now(),
+            calls: AtomicU64::new(0),
+            binding: Mutex::default(),
+            left_out: Mutex::default(),
+            complete,
+        }
+    }
+
+    /// Objects that could not be read since the last call, and why; the first ones of many.
+    pub fn take_left_out(&self) -> Vec<String> {
+        std::mem::take(&mut *self.left_out.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn leave_out(&self, why: String) {
+        let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        if left_out.len() < NAMED {
+            left_out.push(why);
+        }
+    }
+
+    /// Time since its start.
+    pub fn age(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Its state, for as long as nothing is awaited.
+    pub fn lock(&self) -> MutexGuard<'_, Extender> {
+        self.extender.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The reply to a filter call.
+    pub fn filter(&self, request: &ExtenderRequest<'_>) -> String {
+        let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let accepted = self.now();
+        let pod = self.completed(request.pod.clone());
+        let mut extender = self.lock();
+        let call = FilterCall { pod: &pod, nodes: &request.nodes, number, accepted };
+        let answer = extender.filter(call, self.now());
+        drop(extender);
+        request.filter_reply(&answer)
+    }
+
+    /// The reply to a prioritize call.
+    pub fn prioritize(&self, request: &ExtenderRequest<'_>) -> String {
+        let pod = self.completed(request.pod.clone());
+        let scores = self.lock().prioritize(&pod, &request.nodes, self.now());
+        request.priorities(&scores)
+    }
+
+    fn completed(&self, mut pod: PodObject) -> PodObject {
+        (self.complete)(&mut pod.request);
+        pod
+    }
+
+    fn now(&self) -> Millis {
+        Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX)
+    }
+}

@@ -1,0 +1,184 @@
+//! Texts of the protocol between kube-scheduler and its extenders.
+//!
+//! Its types have no names for JSON, so a request has the names of their fields with a capital letter (Go:
+//! `staging/src/k8s.io/kube-scheduler/extender/v1/types.go`). kube-scheduler reads answers without regard to
+//! case. A request has names of nodes where the extender is `nodeCacheCapable`, and whole nodes otherwise; the
+//! reply has the same form.
+//!
+//! Invariants: fields that are not known are passed over. The number of nodes and the length of a request are
+//! bounded. A node without a place is in `FailedAndUnresolvableNodes`: a preemption that only looks at sums
+//! would evict pods for nothing.
+
+use std::collections::BTreeMap;
+
+use enforcer_core::cluster::{extender::FilterAnswer, objects::PodObject};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use crate::objects::read_pod;
+
+/// Most nodes of a call; the largest clusters have 15,000.
+const NODES: usize = 50_000;
+
+/// Why a request cannot be answered.
+#[derive(Debug, Error)]
+pub enum ProtocolError {
+    /// It is not a request of the protocol.
+    #[error("no request of kube-scheduler: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Its pod cannot be read.
+    #[error("pod: {0}")]
+    Pod(String),
+    /// It names neither nodes nor their names, or too many.
+    #[error("{0} nodes, 0 to {NODES} are expected in Nodes or NodeNames")]
+    Nodes(usize),
+}
+
+/// A call of the verbs filter and prioritize.
+#[derive(Debug)]
+pub struct ExtenderRequest<'a> {
+    /// The pod.
+    pub pod: PodObject,
+    /// Names of the nodes in question.
+    pub nodes: Vec<String>,
+    /// The nodes themselves, where the request has them.
+    objects: Option<Vec<&'a RawValue>>,
+}
+
+/// A call of the verb bind.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct BindRequest {
+    /// Name of the pod.
+    pub pod_name: String,
+    /// Its namespace.
+    pub pod_namespace: String,
+    /// Its uid.
+    #[serde(rename = "PodUID")]
+    pub pod_uid: String,
+    /// The node.
+    pub node: String,
+}
+
+#[derive(Deserialize)]
+struct Arguments<'a> {
+    #[serde(rename = "Pod", borrow)]
+    pod: &'a RawValue,
+    #[serde(rename = "Nodes", borrow, default)]
+    nodes: Option<NodeList<'a>>,
+    #[serde(rename = "NodeNames", default)]
+    names: Option<Vec<String>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NodeList<'a> {
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    metadata: NamedMetadata,
+}
+
+#[derive(Deserialize)]
+struct NamedMetadata {
+    name: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct FilterReply<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<NodeList<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_names: Option<Vec<&'a str>>,
+    failed_and_unresolvable_nodes: BTreeMap<&'a str, &'a str>,
+    error: &'static str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct HostPriority<'a> {
+    host: &'a str,
+    score: i64,
+}
+
+impl<'a> ExtenderRequest<'a> {
+    /// Reads the arguments of a filter or prioritize call.
+    ///
+    /// # Errors
+    /// If they are not those of the protocol.
+    pub fn read(text: &'a [u8]) -> Result<Self, ProtocolError> {
+        let Arguments { pod, nodes, names } = serde_json::from_slice(text)?;
+        let pod = read_pod(pod.get()).map_err(ProtocolError::Pod)?;
+        let (nodes, objects) = match (names, nodes) {
+            (Some(names), _) => (names, None),
+            (None, Some(NodeList { items })) => {
+                let items = items.unwrap_or_default();
+                let names: Result<Vec<String>, serde_json::Error> = items
+                    .iter()
+                    .map(|item| serde_json::from_str(item.get()).map(|Named { metadata }| metadata.name))
+                    .collect();
+                (names?, Some(items))
+            }
+            (None, None) => (Vec::new(), None),
+        };
+        if nodes.len() > NODES {
+            return Err(ProtocolError::Nodes(nodes.len()));
+        }
+        Ok(Self { pod, nodes, objects })
+    }
+
+    /// The reply to a filter call.
+    pub(super) fn filter_reply(&self, answer: &FilterAnswer) -> String {
+        let name = |at: &usize| self.nodes.get(*at).map(String::as_str);
+        let refused = answer.refused.iter();
+        let reply = FilterReply {
+            nodes: self.objects.as_ref().map(|objects| {
+                let items = answer.passed.iter().filter_map(|at| objects.get(*at).copied()).collect();
+                NodeList { items: Some(items) }
+            }),
+            node_names: match self.objects {
+                Some(_) => None,
+                None => Some(answer.passed.iter().filter_map(name).collect()),
+            },
+            failed_and_unresolvable_nodes: refused
+                .filter_map(|(at, text)| Some((name(at)?, *text)))
+                .collect(),
+            error: "",
+        };
+        text_of(&reply)
+    }
+
+    /// The reply to a prioritize call.
+    pub(super) fn priorities(&self, scores: &[i64]) -> String {
+        let hosts = self.nodes.iter().zip(scores).map(|(host, score)| HostPriority { host, score: *score });
+        text_of(&hosts.collect::<Vec<_>>())
+    }
+}
+
+impl BindRequest {
+    /// Reads the arguments of a bind call.
+    ///
+    /// # Errors
+    /// If they are not those of the protocol.
+    pub fn read(text: &[u8]) -> Result<Self, ProtocolError> {
+        Ok(serde_json::from_slice(text)?)
+    }
+}
+
+/// The reply to a bind call; a pod without an error is bound.
+pub fn bind_reply(error: &str) -> String {
+    #[derive(Serialize)]
+    struct BindReply<'a> {
+        #[serde(rename = "Error")]
+        error: &'a str,
+    }
+    text_of(&BindReply { error })
+}
+
+fn text_of(reply: &impl Serialize) -> String {
+    serde_json::to_string(reply).unwrap_or_default()
+}

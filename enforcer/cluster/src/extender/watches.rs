@@ -1,0 +1,251 @@
+//! The watches that feed an extender.
+//!
+//! Invariant: the first list of pods begins after the first list of states has been read: only so a pod of a
+//! state that the list does not have is gone.
+
+use std::{collections::BTreeSet, convert::Infallible, time::Duration};
+
+use enforcer_core::cluster::state::{GROUP, PLURAL, VERSION};
+use jiff::Timestamp;
+use numa_topology::degraded::Degraded;
+use tokio::{
+    sync::watch::{self, Receiver, Sender},
+    time::{MissedTickBehavior, interval},
+};
+
+use super::SharedExtender;
+use crate::{
+    connection::ApiConnection,
+    objects::{LEASE_PREFIX, read_lease, read_node, read_pod, read_state},
+    watch::{Collection, GoneObject, ObjectSink, Piece, WatchLimits, follow, name_in},
+};
+
+/// Time between two looks at what time alone changes.
+const TICK: Duration = Duration::from_secs(2);
+
+/// Effect of a collection that is not known.
+const WITHOUT: &str = "the extender answers no call";
+/// Effect of a collection of which no change is told.
+const OUTDATED: &str = "the extender's answers are as old as the last list";
+/// The same of leases.
+const NO_LEASES: &str = "a state counts for 180 s after its last change";
+
+/// Which lists have been read once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Synced {
+    /// That of nodes.
+    pub nodes: bool,
+    /// That of published states.
+    pub states: bool,
+    /// That of pods.
+    pub pods: bool,
+}
+
+impl Synced {
+    /// Have all been read?
+    pub const fn is_whole(self) -> bool {
+        self.nodes && self.states && self.pods
+    }
+}
+
+/// What the API server does not tell, by collection.
+#[derive(Debug)]
+pub struct WatchFaults {
+    /// Of nodes, states, pods, and leases.
+    pub degraded: [Sender<Option<Degraded>>; 4],
+}
+
+impl Default for WatchFaults {
+    fn default() -> Self {
+        Self { degraded: std::array::from_fn(|_| watch::channel(None).0) }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WatchedKind {
+    Nodes,
+    States,
+    Pods,
+    Leases,
+}
+
+struct ClusterSink<'a> {
+    shared: &'a SharedExtender,
+    kind: WatchedKind,
+    /// Names of the objects of the list that is being read.
+    listed: Option<BTreeSet<String>>,
+    /// Names of the objects that are known.
+    known: BTreeSet<String>,
+    synced: &'a Sender<Synced>,
+}
+
+/// Keeps the extender at what the API server has.
+pub async fn watch_cluster(
+    connection: &ApiConnection,
+    shared: &SharedExtender,
+    limits: WatchLimits,
+    synced: &Sender<Synced>,
+    faults: &WatchFaults,
+) {
+    let states_path = format!("/apis/{GROUP}/{VERSION}/{PLURAL}");
+    let [nodes_fault, states_fault, pods_fault, leases_fault] = &faults.degraded;
+    let of =
+        |path, selector, source| Collection { path, selector, source, without: WITHOUT, outdated: OUTDATED };
+    let nodes = of("/api/v1/nodes", "", "scheduler:nodes");
+    let states = of(&states_path, "", "scheduler:states");
+    let pods = of("/api/v1/pods", "", "scheduler:pods");
+    let leases = Collection {
+        without: NO_LEASES,
+        outdated: NO_LEASES,
+        ..of(
+            "/apis/coordination.k8s.io/v1/leases",
+            "labelSelector=app.kubernetes.io%2Fname%3Dnuma-enforcer",
+            "scheduler:leases",
+        )
+    };
+    let sink = |kind| ClusterSink { shared, kind, listed: None, known: BTreeSet::new(), synced };
+    let (mut of_nodes, mut of_states, mut of_pods, mut of_leases) = (
+        sink(WatchedKind::Nodes),
+        sink(WatchedKind::States),
+        sink(WatchedKind::Pods),
+        sink(WatchedKind::Leases),
+    );
+    let after_states = async {
+        wait_until(synced.subscribe(), |synced| synced.nodes && synced.states).await;
+        follow(connection, pods, limits, &mut of_pods, pods_fault).await
+    };
+    tokio::select! {
+        _ = follow(connection, nodes, limits, &mut of_nodes, nodes_fault) => {}
+        _ = follow(connection, states, limits, &mut of_states, states_fault) => {}
+        _ = after_states => {}
+        _ = follow(connection, leases, limits, &mut of_leases, leases_fault) => {}
+        _ = pass_time(connection, shared) => {}
+    }
+}
+
+/// Waits for lists to be read.
+async fn wait_until(mut synced: Receiver<Synced>, is_enough: impl Fn(Synced) -> bool) {
+    // The sender lives as long as this.
+    let _ = synced.wait_for(|synced| is_enough(*synced)).await;
+}
+
+async fn pass_time(connection: &ApiConnection, shared: &SharedExtender) -> Infallible {
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let server_now = connection.server_time().unwrap_or_else(|| Timestamp::now().as_second());
+        shared.lock().tick(shared.now(), server_now);
+        shared.settle(connection).await;
+    }
+}
+
+impl ClusterSink<'_> {
+    fn take(&mut self, text: &str) -> Result<(), String> {
+        let now = self.shared.now();
+        let name = match self.kind {
+            WatchedKind::Nodes => {
+                let (node, _) = read_node(text)?;
+                let name = node.name.clone();
+                self.shared.lock().observe_node(node, now);
+                name
+            }
+            WatchedKind::States => {
+                let (state, _) = read_state(text)?;
+                let name = state.name.clone();
+                self.shared.lock().observe_state(state, now);
+                name
+            }
+            WatchedKind::Pods => {
+                let pod = self.shared.completed(read_pod(text)?);
+                self.shared.lock().observe_pod(pod, now);
+                return Ok(());
+            }
+            WatchedKind::Leases => {
+                let Some(lease) = read_lease(text)?.and_then(|read| read.of_daemon) else { return Ok(()) };
+                let name = format!("{}/{}", lease.namespace, lease.node);
+                self.shared.lock().observe_lease(lease);
+                name
+            }
+        };
+        self.listed.as_mut().unwrap_or(&mut self.known).insert(name);
+        Ok(())
+    }
+
+    fn lose(&self, name: &str) {
+        let mut extender = self.shared.lock();
+        match self.kind {
+            WatchedKind::Nodes => extender.observe_node_gone(name),
+            WatchedKind::States => extender.observe_state_gone(name),
+            WatchedKind::Pods => {}
+            WatchedKind::Leases => {
+                let (namespace, node) = name.split_once('/').unwrap_or_default();
+                extender.observe_lease_gone(namespace, node);
+            }
+        }
+    }
+}
+
+impl ObjectSink for ClusterSink<'_> {
+    fn begin_list(&mut self) {
+        self.listed = Some(BTreeSet::new());
+        if self.kind == WatchedKind::Pods {
+            self.shared.lock().begin_pod_list(self.shared.now());
+        }
+    }
+
+    fn put(&mut self, object: Piece<'_>) {
+        let (head, fault) = match object {
+            Piece::Whole(text) => {
+                let read = str::from_utf8(text).map_err(|error| error.to_string());
+                let Err(fault) = read.and_then(|text| self.take(text)) else { return };
+                (text, fault)
+            }
+            Piece::TooLarge(head) => (head, "it is larger than any object may be".to_owned()),
+        };
+        let (namespace, name) = name_in(head);
+        self.shared.leave_out(format!("{:?} {namespace}/{name}: {fault}", self.kind));
+    }
+
+    fn remove(&mut self, gone: &GoneObject) {
+        match self.kind {
+            WatchedKind::Pods => self.shared.lock().observe_pod_gone(&gone.uid, self.shared.now()),
+            WatchedKind::Leases => {
+                let Some(node) = gone.name.strip_prefix(LEASE_PREFIX) else { return };
+                let name = format!("{}/{node}", gone.namespace);
+                self.known.remove(&name);
+                self.lose(&name);
+            }
+            WatchedKind::Nodes | WatchedKind::States => {
+                self.known.remove(&gone.name);
+                self.lose(&gone.name);
+            }
+        }
+    }
+
+    fn end_list(&mut self) {
+        let listed = self.listed.take().unwrap_or_default();
+        if self.kind == WatchedKind::Pods {
+            self.shared.lock().end_pod_list(self.shared.now());
+        }
+        for gone in self.known.difference(&listed) {
+            self.lose(gone);
+        }
+        self.known = listed;
+        self.synced.send_if_modified(|synced| {
+            let field = match self.kind {
+                WatchedKind::Nodes => &mut synced.nodes,
+                WatchedKind::States => &mut synced.states,
+                WatchedKind::Pods => &mut synced.pods,
+                WatchedKind::Leases => return false,
+            };
+            !std::mem::replace(field, true)
+        });
+    }
+
+    fn tell(&mut self) {}
+
+    fn fail(&mut self, _is_refused: bool) {
+        self.listed = None;
+    }
+}
