@@ -11,6 +11,7 @@ pub mod printer;
 mod publish;
 pub mod record;
 pub mod run;
+pub mod scheduler;
 pub mod serve;
 pub mod signals;
 pub mod supervisor;

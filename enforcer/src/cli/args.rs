@@ -10,6 +10,7 @@ mod plan;
 mod publish;
 mod replay;
 mod rule;
+mod scheduler;
 mod synthetic;
 mod top;
 
@@ -34,6 +35,7 @@ pub use self::{
     publish::{ExportedName, PublishArgs, PublishedName, YamlOrJson},
     replay::ReplayArgs,
     rule::RuleParser,
+    scheduler::{SchedulerArgs, SchedulerCommand, SchedulerConfigArgs, SchedulerServeArgs, UnknownNodes},
     synthetic::{SyntheticCluster, SyntheticLine},
     top::{SortBy, Top, View},
 };
@@ -154,6 +156,8 @@ pub enum Command {
     Plan(Box<PlanArgs>),
     /// Check what the nodes of a cluster publish.
     Cluster(ClusterArgs),
+    /// Serve a kube-scheduler: pods go where they fit.
+    Scheduler(SchedulerArgs),
     /// Copy what the readers read, scrubbed, to look at it elsewhere.
     ///
     /// Writes DIR/sys and DIR/proc with the files that `audit` and `topology` read, and nothing else.

@@ -35,6 +35,7 @@ mod replay;
 mod restore;
 mod root;
 mod run;
+mod scheduler;
 mod schema;
 mod snapshot;
 mod terminal;
@@ -85,6 +86,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Cluster(args::ClusterArgs { command: ClusterCommand::Check(args) }) => {
             cluster_check::run(args, out)
         }
+        Command::Scheduler(args::SchedulerArgs { command }) => scheduler::run(command, out),
         Command::Capture(args) => capture::run(&args.try_into()?, out),
         Command::Doctor(args) => doctor::run(&args, out),
         Command::Publish(args) => publish::run(&args.try_into()?, out),

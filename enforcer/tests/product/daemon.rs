@@ -22,7 +22,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A process that ends with its test, also with one that fails.
-struct RunningChild(Child);
+pub(crate) struct RunningChild(pub(crate) Child);
 
 impl Drop for RunningChild {
     fn drop(&mut self) {

@@ -19,6 +19,7 @@ mod plan_cluster;
 mod publish;
 mod publish_once;
 mod replay;
+mod scheduler;
 mod schema;
 mod supervisor;
 mod tmux;

@@ -61,7 +61,7 @@ const OWNERS: [(&str, &[&str]); 18] = [
     ("kube", &["enforcer/cluster/", "tests/api/"]),
     ("maud", &["enforcer/report/"]),
     ("prometheus", &["enforcer/report/"]),
-    ("axum", &["enforcer/src/serve"]),
+    ("axum", &["enforcer/src/serve", "enforcer/src/scheduler/"]),
     ("ratatui", &["enforcer/report/", "enforcer/src/cli/top/"]),
     ("flate2", &["enforcer/src/record/", "enforcer/core/src/cluster/own_engine/"]),
     (
@@ -70,6 +70,7 @@ const OWNERS: [(&str, &[&str]); 18] = [
             "enforcer/runtime/src/kubelet/settings/",
             "enforcer/runtime/src/manifest/",
             "enforcer/src/cli/publish.rs",
+            "enforcer/src/cli/scheduler.rs",
             "enforcer/tests/",
             "enforcer/cluster/tests/",
             "tests/src/preset.rs",

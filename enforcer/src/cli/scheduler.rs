@@ -1,0 +1,54 @@
+//! `numa-enforcer scheduler`: the extender, and the configuration of its kube-scheduler.
+
+use std::{io::Write, time::Duration};
+
+use anyhow::Context as _;
+use enforcer_core::cluster::extender::{Binder, ExtenderSettings, Packing};
+
+use super::{Exit, args, terminal};
+use crate::scheduler::{SchedulerSettings, ServedExtender, configuration, serve};
+
+/// Longest time for the last lines of the log.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+
+pub(super) fn run(command: args::SchedulerCommand, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    match command {
+        args::SchedulerCommand::Serve(args) => serve_until_signal(args),
+        args::SchedulerCommand::Config(args) => {
+            let settings = SchedulerSettings {
+                scheduler_name: args.scheduler_name,
+                namespace: args.namespace,
+                extender: args.extender,
+                binder: binder(args.filter_only),
+            };
+            let object = configuration(&settings);
+            let text = match args.output {
+                args::YamlOrJson::Yaml => serde_saphyr::to_string(&object).context("writing YAML")?,
+                args::YamlOrJson::Json => format!("{object:#}\n"),
+            };
+            out.write_all(text.as_bytes())?;
+            Ok(Exit::Ok)
+        }
+    }
+}
+
+fn serve_until_signal(args: args::SchedulerServeArgs) -> anyhow::Result<Exit> {
+    let (_level, log) = terminal::log_to_stderr().context("starting the log")?;
+    let served = serve(ServedExtender {
+        listen: args.listen,
+        kubeconfig: args.kubeconfig,
+        settings: ExtenderSettings {
+            binder: binder(args.filter_only),
+            packing: if args.spread { Packing::Spread } else { Packing::Pack },
+            allows_unknown_nodes: args.unknown_nodes == args::UnknownNodes::Allow,
+            ..ExtenderSettings::default()
+        },
+        settles: args.settles.get(),
+    });
+    let _ = log.finish(LAST_WORDS);
+    served.map(|()| Exit::Ok)
+}
+
+const fn binder(filter_only: bool) -> Binder {
+    if filter_only { Binder::Scheduler } else { Binder::Extender }
+}

@@ -1,0 +1,176 @@
+//! `numa-enforcer scheduler serve`: the extender of a kube-scheduler in the same pod.
+//!
+//! Problem: kube-scheduler knows sums alone, and kubelets refuse pods whose CPUs, memory and devices are not
+//! free together. Idea: kube-scheduler asks this program, which has a view of every node by the state that the
+//! node's daemon publishes (`enforcer_cluster::extender`).
+//!
+//! Invariants: it listens on loopback alone, because the protocol knows no authentication: whichever program
+//! reaches it can hold places and bind pods. A call before all lists are read, or while the API server does not
+//! tell of changes, is answered with 503, and kube-scheduler tries again.
+
+mod configuration;
+mod service;
+
+use std::{
+    fmt::Write as _,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use enforcer_cluster::{
+    ApiConnection, WatchLimits,
+    extender::{SharedExtender, Synced, WatchFaults, watch_cluster},
+};
+use enforcer_core::cluster::extender::{Binder, ExtenderSettings, ExtenderTally};
+use enforcer_runtime::manifest::annotation_documents;
+use numa_topology::degraded::Degraded;
+use tokio::{
+    net::TcpListener,
+    runtime::Builder,
+    signal::unix::{SignalKind, signal},
+    sync::watch::{self, Receiver},
+    time::interval,
+};
+
+pub use self::configuration::{SchedulerSettings, configuration};
+
+/// Time between two looks at what is worth a line of the log.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What to serve.
+#[derive(Debug)]
+pub struct ServedExtender {
+    /// Address on loopback.
+    pub listen: SocketAddr,
+    /// Account at the API server; that of the pod if there is none.
+    pub kubeconfig: Option<PathBuf>,
+    /// Settings of the decisions.
+    pub settings: ExtenderSettings,
+    /// Where the scheduler binds: time after the start for which pods may still be bound that were chosen
+    /// before it.
+    pub settles: Duration,
+}
+
+/// When calls are answered.
+#[derive(Debug)]
+struct Readiness {
+    synced: Receiver<Synced>,
+    /// Of the collections without which no call is answered.
+    faults: Vec<Receiver<Option<Degraded>>>,
+    started: Instant,
+    settles: Duration,
+}
+
+impl Readiness {
+    /// Why no call is answered now.
+    fn obstacle(&self) -> Option<String> {
+        let Synced { nodes, states, pods } = *self.synced.borrow();
+        let missing: Vec<&str> = [(nodes, "nodes"), (states, "states"), (pods, "pods")]
+            .into_iter()
+            .filter_map(|(is_there, name)| (!is_there).then_some(name))
+            .collect();
+        if !missing.is_empty() {
+            return Some(format!("the lists of {} have not been read yet", missing.join(", ")));
+        }
+        if let Some(fault) = self.faults.iter().find_map(|fault| fault.borrow().clone()) {
+            return Some(fault.to_string());
+        }
+        let left = self.settles.saturating_sub(self.started.elapsed());
+        (!left.is_zero()).then(|| {
+            format!("pods that were chosen before its start may still be bound for {} s", left.as_secs() + 1)
+        })
+    }
+}
+
+/// Serves until a signal ends it.
+///
+/// # Errors
+/// If the address is not on loopback or cannot be bound, or no API server is named.
+pub fn serve(served: ServedExtender) -> anyhow::Result<()> {
+    if !served.listen.ip().is_loopback() {
+        bail!("{} is not on loopback, and the protocol knows no authentication", served.listen);
+    }
+    let runtime = Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
+    runtime.block_on(serve_async(served))
+}
+
+async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
+    let ServedExtender { listen, kubeconfig, settings, settles } = served;
+    let mut terminate = signal(SignalKind::terminate()).context("catching SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("catching SIGINT")?;
+    let connection = match &kubeconfig {
+        Some(path) => ApiConnection::of_kubeconfig(path).await?,
+        None => ApiConnection::in_cluster()?,
+    };
+    let connection = Arc::new(connection);
+    let shared = Arc::new(SharedExtender::new(settings, |request| {
+        request.documents = annotation_documents(&request.annotations);
+    }));
+    let (synced, faults) = (watch::Sender::new(Synced::default()), WatchFaults::default());
+    let [nodes, states, pods, _leases] = &faults.degraded;
+    let readiness = Arc::new(Readiness {
+        synced: synced.subscribe(),
+        faults: [nodes, states, pods].map(watch::Sender::subscribe).into(),
+        started: Instant::now(),
+        settles: if settings.binder == Binder::Scheduler { settles } else { Duration::ZERO },
+    });
+    let told = faults.degraded.iter().map(watch::Sender::subscribe).collect();
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("listening on {listen}"))?;
+    let address = listener.local_addr().context("reading the bound address")?;
+    tracing::info!("serving http://{address}/v1/filter for kube-scheduler");
+    let router = service::router(Arc::clone(&shared), Arc::clone(&connection), Arc::clone(&readiness));
+    tokio::select! {
+        served = axum::serve(listener, router) => served.context("serving")?,
+        () = watch_cluster(&connection, &shared, WatchLimits::default(), &synced, &faults) => {}
+        () = tell(&shared, &readiness, told) => {}
+        _ = terminate.recv() => tracing::info!("ended by SIGTERM"),
+        _ = interrupt.recv() => tracing::info!("ended by SIGINT"),
+    }
+    Ok(())
+}
+
+/// Writes to the log what changes.
+async fn tell(shared: &SharedExtender, readiness: &Readiness, told: Vec<Receiver<Option<Degraded>>>) {
+    let mut looks = interval(LOOK);
+    let mut before: (Option<String>, Vec<Option<Degraded>>) = (Some(String::new()), vec![None; told.len()]);
+    loop {
+        looks.tick().await;
+        let faults: Vec<_> = told.iter().map(|fault| fault.borrow().clone()).collect();
+        let now = (readiness.obstacle(), faults);
+        if now.0.is_none() != before.0.is_none() {
+            let line = line_of(shared, now.0.as_deref());
+            tracing::info!("{line}");
+        }
+        for fault in now.1.iter().zip(&before.1).filter_map(|(now, was)| (now != was).then_some(now)) {
+            match fault {
+                Some(fault) => tracing::warn!("degraded: {fault}"),
+                None => tracing::info!("the API server tells again"),
+            }
+        }
+        before = now;
+        for left_out in shared.take_left_out() {
+            tracing::warn!("left out: {left_out}");
+        }
+        let ExtenderTally { foreign, mispredicted, .. } = shared.lock().take_tally();
+        if foreign > 0 {
+            tracing::warn!("{foreign} pods with CPUs, memory or devices of their own came by another way");
+        }
+        for pod in mispredicted {
+            tracing::warn!("pod {pod} is not where it was predicted to be; its node is unknown for 60 s");
+        }
+    }
+}
+
+fn line_of(shared: &SharedExtender, obstacle: Option<&str>) -> String {
+    match obstacle {
+        None => format!("answers calls, with the states of {} nodes", shared.lock().nodes_with_state()),
+        Some(obstacle) => {
+            let mut line = "answers no calls: ".to_owned();
+            let _ = line.write_str(obstacle);
+            line
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! `scheduler serve` over HTTP as kube-scheduler speaks it, against a stub of an API server; and the
+//! configuration of that kube-scheduler.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use enforcer_test_api::{ApiStub, Fault, StubKind};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    common::{program, run},
+    daemon::RunningChild,
+};
+
+/// Longest wait for what has to happen in the end, on a machine that is busy.
+const LIMIT: Duration = Duration::from_mins(2);
+
+const STATES: StubKind = StubKind {
+    group: "numa-enforcer.io",
+    version: "v1alpha1",
+    plural: "numanodestates",
+    kind: "NumaNodeState",
+    namespaced: false,
+};
+
+/// A running extender.
+struct Served {
+    child: RunningChild,
+    address: SocketAddr,
+    _files: TempDir,
+}
+
+impl Served {
+    fn start(stub: &ApiStub, further: &[&str]) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let path = files.path().join("kubeconfig");
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": stub.url()}}],
+            "users": [{"name": "c", "user": {}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        });
+        fs::write(&path, kubeconfig.to_string()).unwrap();
+        let mut command = program(&["scheduler", "serve", "--listen", "127.0.0.1:0", "--kubeconfig"]);
+        let mut child = RunningChild(command.arg(&path).args(further).spawn().unwrap());
+        let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines();
+        let serving = lines.find_map(|line| {
+            Some(line.unwrap().split_once("serving http://")?.1.split('/').next()?.to_owned())
+        });
+        // Its log has to be read, or it would wait for its reader.
+        thread::spawn(move || lines.for_each(drop));
+        Self { child, address: serving.unwrap().parse().unwrap(), _files: files }
+    }
+
+    /// Status and body of the answer.
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    fn becomes_ready(&self) {
+        let begun = Instant::now();
+        loop {
+            let (status, text) = self.ask("GET", "/ready", "");
+            if status == 200 {
+                return;
+            }
+            assert!(begun.elapsed() < LIMIT, "{text}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn filter(&self, pod: &Value) -> Value {
+        let body = json!({"Pod": pod, "Nodes": null, "NodeNames": ["a", "b"]}).to_string();
+        let (status, text) = self.ask("POST", "/v1/filter", &body);
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+}
+
+/// A node with 8 CPUs on each of two NUMA nodes, all of them free.
+fn put_node(stub: &ApiStub, name: &str) {
+    let machine = stub_machine();
+    stub.put(&format!("/api/v1/nodes/{name}"), json!({"metadata": {"name": name, "uid": name}}));
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": name});
+    let object = json!({
+        "apiVersion": "numa-enforcer.io/v1alpha1", "kind": "NumaNodeState",
+        "metadata": {"name": name, "ownerReferences": [owner]}, "state": machine,
+    });
+    stub.put(&format!("/apis/numa-enforcer.io/v1alpha1/numanodestates/{name}"), object);
+}
+
+fn stub_machine() -> Value {
+    let node = |id: u32, cpus: &str| json!({"id": id, "cpus": cpus, "kind": "dram"});
+    let cores: Vec<String> = (0..16).map(|core| core.to_string()).collect();
+    json!({
+        "revision": {"epoch": 1, "counter": 1}, "hash": "h", "exact": true,
+        "kubelet": {"version": "v1.36.2", "cpuPolicy": "static", "memoryPolicy": "None",
+            "topologyPolicy": "single-numa-node", "topologyScope": "container"},
+        "machine": {"hash": "m", "nodes": [node(0, "0-7"), node(1, "8-15")],
+            "distances": [[10, 21], [21, 10]], "sockets": ["0-7", "8-15"], "cores": cores,
+            "caches": ["0-7", "8-15"]},
+        "reservedCpus": "0", "sharedCpus": "0-15",
+    })
+}
+
+fn pod(uid: &str, cpus: u32) -> Value {
+    let amounts = json!({"cpu": cpus.to_string(), "memory": "1Gi"});
+    json!({
+        "metadata": {"name": uid, "namespace": "shop", "uid": uid},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": amounts, "limits": amounts}}]},
+    })
+}
+
+#[test]
+fn kube_scheduler_is_answered_once_all_is_known() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    stub.fail_reads(std::iter::repeat_n(Fault::status(500, "InternalError"), 6));
+    let served = Served::start(&stub, &[]);
+    let body = json!({"Pod": pod("p", 8), "NodeNames": ["a", "b"]}).to_string();
+    let (status, text) = served.ask("POST", "/v1/filter", &body);
+    assert!(status == 503 || stub.requests().len() > 6, "{status} {text}");
+    served.becomes_ready();
+    let expected = json!({"NodeNames": ["a", "b"], "FailedAndUnresolvableNodes": {}, "Error": ""});
+    assert_eq!(served.filter(&pod("p", 8)), expected, "b has published nothing");
+    let large = served.filter(&pod("p", 9));
+    let why = "NUMA: no node of the machine has the CPUs free together";
+    assert_eq!(large["FailedAndUnresolvableNodes"], json!({"a": why}));
+
+    let (status, text) = served.ask("POST", "/v1/prioritize", &body);
+    assert_eq!((status, text.as_str()), (200, r#"[{"Host":"a","Score":8},{"Host":"b","Score":0}]"#));
+
+    stub.put("/api/v1/namespaces/shop/pods/p", pod("p", 8));
+    let bind = json!({"PodName": "p", "PodNamespace": "shop", "PodUID": "p", "Node": "a"}).to_string();
+    assert_eq!(served.ask("POST", "/v1/bind", &bind), (200, r#"{"Error":""}"#.to_owned()));
+    let bound = stub.object("/api/v1/namespaces/shop/pods/p").unwrap();
+    assert_eq!(bound["spec"]["nodeName"], json!("a"));
+    assert!(bound["metadata"]["annotations"]["numa-enforcer.io/placement"].is_string());
+    assert_eq!(served.filter(&pod("q", 8))["NodeNames"], json!(["b"]), "7 CPUs are left on one NUMA node");
+}
+
+#[test]
+fn without_rights_no_call_is_answered() {
+    let stub = ApiStub::start(&[STATES]);
+    stub.fail_always(Some(Fault::status(403, "Forbidden")));
+    let served = Served::start(&stub, &[]);
+    let body = json!({"Pod": pod("p", 8), "NodeNames": ["a"]}).to_string();
+    for (path, body) in [("/v1/filter", &body), ("/v1/prioritize", &body)] {
+        let (status, text) = served.ask("POST", path, body);
+        assert_eq!(status, 503, "{path}");
+        assert!(text.contains("nodes, states, pods"), "{text}");
+    }
+    assert_eq!(served.ask("GET", "/live", ""), (200, "alive\n".to_owned()));
+}
+
+#[test]
+fn odd_requests_are_refused() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    let served = Served::start(&stub, &[]);
+    served.becomes_ready();
+    for (path, body, status) in [
+        ("/v1/filter", "", 400),
+        ("/v1/filter", "{\"Pod\":1}", 400),
+        ("/v1/bind", "[]", 400),
+        ("/v1/nothing", "{}", 404),
+    ] {
+        assert_eq!(served.ask("POST", path, body).0, status, "{path} {body}");
+    }
+    let long = format!("{{\"Pod\":\"{}\"}}", "x".repeat(5 << 20));
+    assert_eq!(served.ask("POST", "/v1/filter", &long).0, 413);
+    assert_eq!(served.ask("GET", "/v1/filter", "").0, 405);
+}
+
+#[test]
+fn extender_without_a_binder_waits_for_pods_that_were_chosen_before_it_started() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    let waits = Served::start(&stub, &["--filter-only", "--settles", "1h"]);
+    let begun = Instant::now();
+    while !waits.ask("GET", "/ready", "").1.contains("may still be bound") {
+        assert!(begun.elapsed() < LIMIT);
+        thread::sleep(Duration::from_millis(20));
+    }
+    let served = Served::start(&stub, &["--filter-only", "--settles", "0s", "--unknown-nodes", "deny"]);
+    served.becomes_ready();
+    let first = served.filter(&pod("p", 8));
+    assert_eq!(first["NodeNames"], json!(["a"]));
+    assert_eq!(first["FailedAndUnresolvableNodes"], json!({"b": "NUMA: state unknown"}));
+    assert_eq!(served.filter(&pod("q", 8))["NodeNames"], json!([]), "p holds its place");
+    drop(waits.child);
+}
+
+#[test]
+fn configuration_is_that_of_the_extender() {
+    let ended = run(&["scheduler", "config", "-o", "json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let object: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let extender = &object["extenders"][0];
+    assert_eq!(extender["urlPrefix"], json!("http://127.0.0.1:9479/v1"));
+    assert_eq!((&extender["bindVerb"], &extender["ignorable"]), (&json!("bind"), &json!(false)));
+    let ended = run(&["scheduler", "config", "--filter-only", "--scheduler-name", "numa"]);
+    let object: Value = serde_saphyr::from_str(&ended.stdout).unwrap();
+    assert_eq!(object["extenders"][0]["bindVerb"], Value::Null);
+    assert_eq!(object["profiles"][0]["schedulerName"], json!("numa"));
+    let refused = run(&["scheduler", "serve", "--listen", "0.0.0.0:9479"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("not on loopback"), "{}", refused.stderr);
+}
