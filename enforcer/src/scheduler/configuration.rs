@@ -20,9 +20,9 @@ pub struct SchedulerSettings {
 
 /// The object for `kube-scheduler --config`.
 ///
-/// All nodes are scored: an extender that refuses every node of a sample would leave a pod without the others.
-/// The extender is not ignorable, because without it kubelets refuse pods; and a binder that is ignorable
-/// would be passed over.
+/// All nodes are scored: an extender that refuses every node of a sample would leave a pod without the
+/// others. The extender is not ignorable, because without it kubelets refuse pods; and a binder that is
+/// ignorable would be passed over.
 pub fn configuration(settings: &SchedulerSettings) -> Value {
     let SchedulerSettings { scheduler_name, namespace, extender, binder } = settings;
     let mut verbs = json!({

@@ -1,18 +1,17 @@
 //! `numa-enforcer scheduler serve`: the extender of a kube-scheduler in the same pod.
 //!
 //! Problem: kube-scheduler knows sums alone, and kubelets refuse pods whose CPUs, memory and devices are not
-//! free together. Idea: kube-scheduler asks this program, which has a view of every node by the state that the
-//! node's daemon publishes (`enforcer_cluster::extender`).
+//! free together. Idea: kube-scheduler asks this program, which has a view of every node by the state that
+//! the node's daemon publishes (`enforcer_cluster::extender`).
 //!
 //! Invariants: it listens on loopback alone, because the protocol knows no authentication: whichever program
-//! reaches it can hold places and bind pods. A call before all lists are read, or while the API server does not
-//! tell of changes, is answered with 503, and kube-scheduler tries again.
+//! reaches it can hold places and bind pods. A call before all lists are read, or while the API server does
+//! not tell of changes, is answered with 503, and kube-scheduler tries again.
 
 mod configuration;
 mod service;
 
 use std::{
-    fmt::Write as _,
     net::SocketAddr,
     path::PathBuf,
     sync::Arc,
@@ -141,13 +140,18 @@ async fn tell(shared: &SharedExtender, readiness: &Readiness, told: Vec<Receiver
         let faults: Vec<_> = told.iter().map(|fault| fault.borrow().clone()).collect();
         let now = (readiness.obstacle(), faults);
         if now.0.is_none() != before.0.is_none() {
-            let line = line_of(shared, now.0.as_deref());
-            tracing::info!("{line}");
+            if let Some(obstacle) = &now.0 {
+                tracing::info!("answers no calls: {obstacle}");
+            } else {
+                let nodes = shared.lock().nodes_with_state();
+                tracing::info!("answers calls, with the states of {nodes} nodes");
+            }
         }
         for fault in now.1.iter().zip(&before.1).filter_map(|(now, was)| (now != was).then_some(now)) {
-            match fault {
-                Some(fault) => tracing::warn!("degraded: {fault}"),
-                None => tracing::info!("the API server tells again"),
+            if let Some(fault) = fault {
+                tracing::warn!("degraded: {fault}");
+            } else {
+                tracing::info!("the API server tells again");
             }
         }
         before = now;
@@ -160,17 +164,6 @@ async fn tell(shared: &SharedExtender, readiness: &Readiness, told: Vec<Receiver
         }
         for pod in mispredicted {
             tracing::warn!("pod {pod} is not where it was predicted to be; its node is unknown for 60 s");
-        }
-    }
-}
-
-fn line_of(shared: &SharedExtender, obstacle: Option<&str>) -> String {
-    match obstacle {
-        None => format!("answers calls, with the states of {} nodes", shared.lock().nodes_with_state()),
-        Some(obstacle) => {
-            let mut line = "answers no calls: ".to_owned();
-            let _ = line.write_str(obstacle);
-            line
         }
     }
 }

@@ -141,7 +141,7 @@ fn kube_scheduler_is_answered_once_all_is_known() {
     served.becomes_ready();
     let expected = json!({"NodeNames": ["a", "b"], "FailedAndUnresolvableNodes": {}, "Error": ""});
     assert_eq!(served.filter(&pod("p", 8)), expected, "b has published nothing");
-    let large = served.filter(&pod("p", 9));
+    let large = served.filter(&pod("large", 9));
     let why = "NUMA: no node of the machine has the CPUs free together";
     assert_eq!(large["FailedAndUnresolvableNodes"], json!({"a": why}));
 

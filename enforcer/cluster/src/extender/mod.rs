@@ -1,12 +1,13 @@
 //! A scheduler extender at the API server: what it watches, what it answers, and how it binds.
 //!
-//! Problem: kube-scheduler asks over HTTP (protocol v1, `k8s.io/kube-scheduler/extender/v1`), in types without
-//! names for JSON, and never tells what became of its choice. Idea: the decisions are
-//! [pure](enforcer_core::cluster::extender); here are the watches that feed them ([`watch_cluster`]), the texts
-//! of the protocol ([`protocol`]), and the bindings ([`bind`]). The caller serves HTTP.
+//! Problem: kube-scheduler asks over HTTP (protocol v1, `k8s.io/kube-scheduler/extender/v1`), in types
+//! without names for JSON, and never tells what became of its choice. Idea: the decisions are
+//! [pure](enforcer_core::cluster::extender); here are the watches that feed them ([`watch_cluster`]), the
+//! texts of the protocol ([`protocol`]), and the bindings ([`bind`]). The caller serves HTTP.
 //!
 //! Invariants: no answer is given before every list has been read once. The lock on the cluster is held for
-//! computing alone, never while something is sent or awaited. Bindings to one node are sent one after another.
+//! computing alone, never while something is sent or awaited. Bindings to one node are sent one after
+//! another.
 
 mod bind;
 mod protocol;

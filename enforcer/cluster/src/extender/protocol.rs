@@ -2,8 +2,8 @@
 //!
 //! Its types have no names for JSON, so a request has the names of their fields with a capital letter (Go:
 //! `staging/src/k8s.io/kube-scheduler/extender/v1/types.go`). kube-scheduler reads answers without regard to
-//! case. A request has names of nodes where the extender is `nodeCacheCapable`, and whole nodes otherwise; the
-//! reply has the same form.
+//! case. A request has names of nodes where the extender is `nodeCacheCapable`, and whole nodes otherwise;
+//! the reply has the same form.
 //!
 //! Invariants: fields that are not known are passed over. The number of nodes and the length of a request are
 //! bounded. A node without a place is in `FailedAndUnresolvableNodes`: a preemption that only looks at sums

@@ -114,11 +114,12 @@ pub async fn watch_cluster(
         wait_until(synced.subscribe(), |synced| synced.nodes && synced.states).await;
         follow(connection, pods, limits, &mut of_pods, pods_fault).await
     };
+    // Each of them is some kilobytes, too much for the one that awaits them all.
     tokio::select! {
-        _ = follow(connection, nodes, limits, &mut of_nodes, nodes_fault) => {}
-        _ = follow(connection, states, limits, &mut of_states, states_fault) => {}
-        _ = after_states => {}
-        _ = follow(connection, leases, limits, &mut of_leases, leases_fault) => {}
+        _ = Box::pin(follow(connection, nodes, limits, &mut of_nodes, nodes_fault)) => {}
+        _ = Box::pin(follow(connection, states, limits, &mut of_states, states_fault)) => {}
+        _ = Box::pin(after_states) => {}
+        _ = Box::pin(follow(connection, leases, limits, &mut of_leases, leases_fault)) => {}
         _ = pass_time(connection, shared) => {}
     }
 }

@@ -1,8 +1,8 @@
 //! Follows a collection of the API: a list, the changes since, and again from where the watch ended.
 //!
-//! Invariants: a list counts when all of it has been read. Changes come in the order of the server's versions.
-//! A watch that breaks goes on with the next one from the last version; a version that is too old needs a
-//! list. Waits grow, and differ from daemon to daemon.
+//! Invariants: a list counts when all of it has been read. Changes come in the order of the server's
+//! versions. A watch that breaks goes on with the next one from the last version; a version that is too old
+//! needs a list. Waits grow, and differ from daemon to daemon.
 
 use std::{convert::Infallible, hash::BuildHasher as _, time::Duration};
 
@@ -155,7 +155,6 @@ pub(crate) async fn follow(
     let mut backoff = Backoff::new(limits.pace.backoff);
     let mut first_version = "0";
     let mut useless = 0u32;
-    let source = collection.source;
     loop {
         let begun = Instant::now();
         let failed = match follower.version.clone() {
@@ -171,7 +170,7 @@ pub(crate) async fn follow(
                         if useless >= USELESS {
                             let operation = follower.operation("watch");
                             let reason = format!("{operation} ends at once, {useless} times in sequence");
-                            let known = Degraded::new(source, reason, collection.outdated);
+                            let known = Degraded::new(collection.source, reason, collection.outdated);
                             send_if_different(degraded, Some(known));
                         }
                         sleep(part_of(backoff.next_wait())).await;
@@ -193,7 +192,7 @@ pub(crate) async fn follow(
             None => sleep_until(begun + SPACING).await,
             Some(error) => {
                 follower.sink.fail(matches!(WriteEnd::of(&error), WriteEnd::Refused));
-                let known = Degraded::new(source, error.to_string(), collection.without);
+                let known = Degraded::new(collection.source, error.to_string(), collection.without);
                 send_if_different(degraded, Some(known));
                 sleep(wait_after(&error, limits.pace, &mut backoff).max(SPACING)).await;
             }

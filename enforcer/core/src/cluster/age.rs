@@ -54,8 +54,8 @@ impl<'a> DaemonLeases<'a> {
         Self { leases, namespaces, has_all, now }
     }
 
-    /// Why a state of this origin and of this version of the kubelet is older than what it describes; empty if
-    /// nothing shows that.
+    /// Why a state of this origin and of this version of the kubelet is older than what it describes; empty
+    /// if nothing shows that.
     pub fn outdated(&self, node: &NodeObject, origin: &StateOrigin, kubelet_version: &str) -> Vec<String> {
         let mut reasons = Vec::new();
         let now = &node.kubelet_version;

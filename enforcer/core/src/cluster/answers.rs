@@ -3,9 +3,9 @@
 //! Problem: a burst has thousands of pods of a few kinds, and a node's answer costs an admission. Idea: an
 //! answer is kept with the version of the view that gave it.
 //!
-//! Invariant: an answer is used again only where the node would give it again. A kubelet reads the `QoS` class
-//! and the amounts of a pod and nothing else. The engine of this daemon also reads its name, labels and
-//! annotations, so nothing is kept of nodes that it places.
+//! Invariant: an answer is used again only where the node would give it again. A kubelet reads the `QoS`
+//! class and the amounts of a pod and nothing else. The engine of this daemon also reads its name, labels
+//! and annotations, so nothing is kept of nodes that it places.
 
 use std::collections::BTreeMap;
 

@@ -13,7 +13,7 @@ use std::{
 use super::RUNBOOK;
 
 /// What stands in place of a name, and the names that it stands for.
-const ELSEWHERE: [(&str, &[&str]); 10] = [
+const ELSEWHERE: [(&str, &[&str]); 11] = [
     ("Self::UNFIT", &["placement"]),
     ("TaskIterator::SOURCE", &["task-iterator"]),
     ("self.hook.source()", &["bpf"]),
@@ -25,6 +25,8 @@ const ELSEWHERE: [(&str, &[&str]); 10] = [
     // Kinds that a daemon may publish, by what the server said.
     ("unpublished_source", &["publish", "nrt-owned-by-other", "numatopologies-owned-by-other"]),
     ("unserved_source", &["nrt-not-served", "numatopologies-not-served"]),
+    // Collections that the daemon follows; what an extender follows is in its log.
+    ("collection.source", &["pod-watch"]),
     ("self.0.stream.name", &["stdout", "log"]),
 ];
 

@@ -120,7 +120,7 @@ pub(super) enum PredictionOutcome {
 /// Claims and predictions by uid of the pod.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    claims: BTreeMap<String, Vec<Claim>>,
+    by_uid: BTreeMap<String, Vec<Claim>>,
     /// Pods with unsettled claims by node: the order of bindings there is open.
     unsettled: BTreeMap<String, BTreeSet<String>>,
     predictions: BTreeMap<String, Prediction>,
@@ -205,7 +205,7 @@ impl Extender {
     /// Claims of pods that must have settled by now: the caller asks the API server, and tells
     /// [`BindEnd::Refused`] if it shows the pod without this node.
     pub fn unsettled(&self, now: Millis) -> Vec<UnsettledClaim> {
-        let all = self.claims.claims.iter();
+        let all = self.claims.by_uid.iter();
         let all = all.flat_map(|(uid, claims)| claims.iter().map(move |claim| (uid, claim)));
         let due = all.filter(|(_, claim)| {
             claim.state != ClaimState::OnItsWay && now.saturating_sub(claim.begun) >= SETTLES
@@ -241,13 +241,13 @@ impl Extender {
 
 impl Claims {
     pub(super) fn len(&self) -> usize {
-        self.claims.values().map(Vec::len).sum()
+        self.by_uid.values().map(Vec::len).sum()
     }
 
     /// Pods with claims that began before this time.
     pub(super) fn begun_before(&self, time: Millis) -> impl Iterator<Item = &String> {
         let is_old = move |claims: &Vec<Claim>| claims.iter().all(|claim| claim.begun < time);
-        self.claims.iter().filter(move |(_, claims)| is_old(claims)).map(|(uid, _)| uid)
+        self.by_uid.iter().filter(move |(_, claims)| is_old(claims)).map(|(uid, _)| uid)
     }
 
     /// What a state shows of claimed pods that it covers, by uid.
@@ -279,11 +279,11 @@ impl Claims {
     }
 
     fn of(&self, uid: &str) -> &[Claim] {
-        self.claims.get(uid).map_or(&[], Vec::as_slice)
+        self.by_uid.get(uid).map_or(&[], Vec::as_slice)
     }
 
     fn begin(&mut self, uid: &str, node: &str, request: &PodRequest, begun: Millis) {
-        let claims = self.claims.entry(uid.to_owned()).or_default();
+        let claims = self.by_uid.entry(uid.to_owned()).or_default();
         claims.retain(|claim| claim.node != node);
         let pod = (request.name.namespace.clone(), request.name.name.clone());
         claims.push(Claim { node: node.to_owned(), state: ClaimState::OnItsWay, pod, begun });
@@ -291,7 +291,7 @@ impl Claims {
     }
 
     fn set(&mut self, uid: &str, node: &str, state: ClaimState) {
-        let claims = self.claims.get_mut(uid).into_iter().flatten();
+        let claims = self.by_uid.get_mut(uid).into_iter().flatten();
         for claim in claims.filter(|claim| claim.node == node) {
             claim.state = state;
         }
@@ -300,12 +300,12 @@ impl Claims {
 
     /// Ends the claim on this node; returns whether there was one.
     fn end(&mut self, uid: &str, node: &str) -> bool {
-        let Some(claims) = self.claims.get_mut(uid) else { return false };
+        let Some(claims) = self.by_uid.get_mut(uid) else { return false };
         let before = claims.len();
         claims.retain(|claim| claim.node != node);
         let was_there = claims.len() < before;
         if claims.is_empty() {
-            self.claims.remove(uid);
+            self.by_uid.remove(uid);
         }
         self.note_unsettled(uid, node);
         was_there
@@ -314,7 +314,7 @@ impl Claims {
     /// Ends all claims; returns their nodes.
     fn settle(&mut self, uid: &str) -> Vec<String> {
         let nodes: Vec<String> =
-            self.claims.remove(uid).into_iter().flatten().map(|claim| claim.node).collect();
+            self.by_uid.remove(uid).into_iter().flatten().map(|claim| claim.node).collect();
         for node in &nodes {
             self.note_unsettled(uid, node);
         }
@@ -335,8 +335,8 @@ impl Claims {
 }
 
 impl Prediction {
-    /// Does a state show the pod at this place, as far as it shows its containers? Memory of an init container
-    /// may have been freed.
+    /// Does a state show the pod at this place, as far as it shows its containers? Memory of an init
+    /// container may have been freed.
     fn is_of(&self, pod: &HeldPod) -> bool {
         let held = |name: &str| pod.containers.iter().find(|held| held.name == name);
         let is_right = |expected: &crate::cluster::view::PredictedContainer, held: &HeldContainer| {

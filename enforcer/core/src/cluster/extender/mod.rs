@@ -3,8 +3,8 @@
 //! Problem: a scheduler sends one pod after another and binds them in the background. Between its choice and
 //! the node's next state there are up to some seconds, in which other pods are chosen for the same CPUs.
 //! Replies, reports and events are lost, late or repeated, and each program may start again at any moment.
-//! Idea: every node has a [view](super::view), and a pod holds its place there from the moment at which it was
-//! chosen or bound until the node's state covers it, or something shows that it never comes.
+//! Idea: every node has a [view](super::view), and a pod holds its place there from the moment at which it
+//! was chosen or bound until the node's state covers it, or something shows that it never comes.
 //!
 //! Terminology: an *attempt* is one call of the scheduler for a pod; a later call ends the earlier one. A
 //! *reservation* is the tentative place of an attempt. A *claim* is the place of a pod whose binding was sent
@@ -79,8 +79,8 @@ pub struct ExtenderSettings {
 }
 
 impl Default for ExtenderSettings {
-    /// Binds itself, packs, lets nodes pass that have never published a state; calls are read for 5 s, which is
-    /// kube-scheduler's `httpTimeout`.
+    /// Binds itself, packs, lets nodes pass that have never published a state; calls are read for 5 s, which
+    /// is kube-scheduler's `httpTimeout`.
     fn default() -> Self {
         Self {
             binder: Binder::default(),

@@ -118,8 +118,8 @@ impl PodLog {
     }
 
     /// Events with those ends first that may have come first: a kubelet frees what a pod held before the API
-    /// shows its end, so pods that were bound in between may have found it free. `only` names the one end that
-    /// is moved.
+    /// shows its end, so pods that were bound in between may have found it free. `only` names the one end
+    /// that is moved.
     pub(super) fn with_early_ends(&self, only: Option<&str>) -> Vec<&(String, PodEvent)> {
         let mut played: Vec<&(String, PodEvent)> = Vec::new();
         for entry in self.events() {

@@ -17,7 +17,7 @@ use crate::cluster::model::NodeModel;
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
 
 /// What may happen next; numbers choose among what is there.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Step {
     Create,
     Filter(usize),
@@ -526,7 +526,7 @@ fn run(binder: Binder, steps: Vec<Step>) -> Result<World, TestCaseError> {
     let mut world = World::new(binder);
     for step in steps {
         let was = world.refused.len();
-        world.step(step.clone());
+        world.step(step);
         if world.foreign == 0 {
             prop_assert_eq!(world.refused.len(), was, "{:?} refused {:?}", step, world.refused.last());
         }
