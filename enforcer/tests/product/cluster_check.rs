@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 use crate::{
     common::{Ended, finish, program},
     machines::unpack,
-    plan_cluster::{STATES, served},
+    plan_cluster::{STATES, lease_path, served},
 };
 
 /// The cluster of the documentation.
@@ -120,9 +120,9 @@ fn api_server_is_asked_for_leases_too() {
     );
     assert!(stub.remove("/api/v1/namespaces/shop/pods/index"));
     assert_eq!(asked().code, Some(0), "{:?}", asked());
-    let lease = "/apis/coordination.k8s.io/v1/namespaces/numa-enforcer/leases/numa-enforcer-east";
+    assert!(stub.remove(&lease_path("west")));
     stub.put(
-        lease,
+        &lease_path("east"),
         json!({"spec": {"renewTime": "2026-11-27T08:00:00.000000Z", "leaseDurationSeconds": 60}}),
     );
     let ended = asked();

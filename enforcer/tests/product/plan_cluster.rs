@@ -208,6 +208,11 @@ pub(crate) const STATES: StubKind = StubKind {
     namespaced: false,
 };
 
+/// Path of the lease of a node's daemon.
+pub(crate) fn lease_path(node: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/numa-enforcer/leases/numa-enforcer-{node}")
+}
+
 /// The objects of the documentation's cluster at a server, and a kubeconfig for it.
 pub(crate) fn served(kinds: &[StubKind], directory: &Path) -> ApiStub {
     let stub = ApiStub::start(kinds);
@@ -219,7 +224,11 @@ pub(crate) fn served(kinds: &[StubKind], directory: &Path) -> ApiStub {
             "Node" => format!("/api/v1/nodes/{name}"),
             "Pod" => format!("/api/v1/namespaces/shop/pods/{name}"),
             _ if kinds.is_empty() => continue,
-            _ => format!("/apis/numa-enforcer.io/v1alpha1/numanodestates/{name}"),
+            _ => {
+                let spec = json!({"renewTime": "2099-01-01T00:00:00.000000Z", "leaseDurationSeconds": 60});
+                stub.put(&lease_path(name), json!({"spec": spec}));
+                format!("/apis/numa-enforcer.io/v1alpha1/numanodestates/{name}")
+            }
         };
         stub.put(&path, object.clone());
     }
