@@ -48,7 +48,11 @@ fn object(name: &str, state: NodeState) -> StateObject {
     StateObject {
         name: name.into(),
         api_version: String::new(),
-        origin: StateOrigin { owner_uid: Some(format!("uid-{name}")), ..StateOrigin::default() },
+        origin: StateOrigin {
+            owner_uid: Some(format!("uid-{name}")),
+            lease_namespace: Some("numa-enforcer".into()),
+            boot_id: None,
+        },
         writers: Vec::new(),
         unknown_fields: Vec::new(),
         state: Ok(state),
