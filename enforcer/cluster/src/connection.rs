@@ -8,11 +8,8 @@ use std::{
     error::Error,
     fs,
     path::Path,
-    sync::{
-        PoisonError, RwLock,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::{Duration, UNIX_EPOCH},
+    sync::{Mutex, PoisonError, RwLock},
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use http_body_util::{BodyExt as _, Limited};
@@ -56,8 +53,9 @@ pub struct ApiConnection {
     config: Config,
     client: RwLock<Client>,
     is_of_pod: bool,
-    /// Time of the server at its latest answer, in seconds since 1970; 0 before the first one.
-    server_time: AtomicI64,
+    /// Time of the server at its latest answer, in seconds since 1970, and when that was; before the first
+    /// one there is none.
+    server_time: Mutex<Option<(i64, Instant)>>,
 }
 
 /// The account of a pod, for a server beside the API server.
@@ -109,9 +107,10 @@ impl ApiConnection {
         &self.config.default_namespace
     }
 
-    /// The server's time at its latest answer, in seconds since 1970; `None` if it tells none.
+    /// The server's time by its latest answer, in seconds since 1970; `None` if it tells none.
     pub(crate) fn server_time(&self) -> Option<i64> {
-        Some(self.server_time.load(Ordering::Relaxed)).filter(|at| *at > 0)
+        let (at, told) = (*self.server_time.lock().unwrap_or_else(PoisonError::into_inner))?;
+        Some(at.saturating_add(i64::try_from(told.elapsed().as_secs()).ok()?))
     }
 
     /// As the account of a kubeconfig, whose server is named by a number: the static binary resolves no name.
@@ -129,7 +128,7 @@ impl ApiConnection {
     pub fn new(mut config: Config) -> Result<Self, ConnectError> {
         config.default_retry = false;
         let client = client(&config)?;
-        Ok(Self { config, client: RwLock::new(client), is_of_pod: false, server_time: AtomicI64::new(0) })
+        Ok(Self { config, client: RwLock::new(client), is_of_pod: false, server_time: Mutex::default() })
     }
 
     /// Sends a request and reads its answer.
@@ -234,7 +233,7 @@ impl ApiConnection {
         let request = request.map_err(|error| NoAnswer::Broken(error.to_string()))?;
         let answer = client.send(request).await.map_err(|error| NoAnswer::of_client(&error))?;
         if let Some(at) = answer.headers().get(DATE).and_then(seconds_of) {
-            self.server_time.store(at, Ordering::Relaxed);
+            *self.server_time.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, Instant::now()));
         }
         Ok(answer)
     }

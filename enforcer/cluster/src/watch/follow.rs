@@ -34,6 +34,9 @@ use crate::{
 const USELESS: u32 = 3;
 /// A watch that lasted as long was one, whatever it told.
 const LASTING: Duration = Duration::from_secs(10);
+/// Time without an event after which a watch that follows a failure has told what was missed. A version that
+/// is too old is the first thing that a server tells.
+const CAUGHT_UP: Duration = Duration::from_secs(1);
 /// Longest resource version.
 const VERSION: usize = 64;
 /// Bytes at the beginning of an event that is too large in which its kind is looked for.
@@ -64,6 +67,8 @@ pub(crate) struct Collection<'a> {
     pub(crate) path: &'a str,
     /// What selects some of it, as in `fieldSelector=...`; empty for all of it.
     pub(crate) selector: &'a str,
+    /// Version of the first list: "0" for whatever the server has in its cache, none for the newest there is.
+    pub(crate) first_version: &'static str,
     /// Source by which a server that does not tell is reported as degraded.
     pub(crate) source: &'static str,
     /// Effect while nothing is known.
@@ -83,7 +88,7 @@ pub(crate) struct GoneObject {
 
 /// Where the objects of a collection go.
 pub(crate) trait ObjectSink {
-    /// A whole list begins. One that broke before has not been.
+    /// A whole list is asked for. One that broke before has not been.
     fn begin_list(&mut self);
     /// An object of the list, or a changed one.
     fn put(&mut self, object: Piece<'_>);
@@ -126,6 +131,8 @@ struct Versioned {
 #[serde(default, rename_all = "camelCase")]
 struct VersionField {
     resource_version: String,
+    #[serde(rename = "continue")]
+    next_part: String,
 }
 
 /// An object that was deleted.
@@ -153,44 +160,60 @@ pub(crate) async fn follow(
 ) -> Infallible {
     let mut follower = Follower { connection, collection, limits, sink, version: None };
     let mut backoff = Backoff::new(limits.pace.backoff);
-    let mut first_version = "0";
+    let mut first_version = collection.first_version;
     let mut useless = 0u32;
+    // Whether changes may have been missed that no answer has told since.
+    let mut is_behind = false;
     loop {
         let begun = Instant::now();
         let failed = match follower.version.clone() {
-            None => follower.list(first_version).await.err(),
-            Some(version) => match follower.watch(&version, degraded, useless < USELESS).await {
-                WatchEnd::Ended { was_of_use } => {
-                    if was_of_use {
-                        backoff.reset();
-                        useless = 0;
-                        send_if_different(degraded, None);
-                    } else {
-                        useless += 1;
-                        if useless >= USELESS {
-                            let operation = follower.operation("watch");
-                            let reason = format!("{operation} ends at once, {useless} times in sequence");
-                            let known = Degraded::new(collection.source, reason, collection.outdated);
-                            send_if_different(degraded, Some(known));
-                        }
-                        sleep(part_of(backoff.next_wait())).await;
-                    }
+            None => match follower.list(first_version).await {
+                Ok(()) => {
+                    is_behind = false;
+                    send_if_different(degraded, None);
                     None
                 }
-                WatchEnd::Expired => {
-                    follower.version = None;
-                    // What the cache has may be as old as the version that it no longer knows.
-                    first_version = "";
-                    // A server that answers each watch so is asked ever more rarely.
-                    sleep(part_of(backoff.next_wait())).await;
-                    None
-                }
-                WatchEnd::Failed(error) => Some(error),
+                Err(error) => Some(error),
             },
+            Some(version) => {
+                match follower.watch(&version, degraded, useless < USELESS, &mut is_behind).await {
+                    WatchEnd::Ended { was_of_use } => {
+                        if was_of_use {
+                            backoff.reset();
+                            useless = 0;
+                            send_if_different(degraded, None);
+                        } else {
+                            useless += 1;
+                            if useless >= USELESS {
+                                let operation = follower.operation("watch");
+                                let reason = format!("{operation} ends at once, {useless} times in sequence");
+                                let known = Degraded::new(collection.source, reason, collection.outdated);
+                                send_if_different(degraded, Some(known));
+                            }
+                            sleep(part_of(backoff.next_wait())).await;
+                        }
+                        None
+                    }
+                    WatchEnd::Expired => {
+                        follower.version = None;
+                        is_behind = true;
+                        let reason = format!("{}: its version is too old", follower.operation("watch"));
+                        let known = Degraded::new(collection.source, reason, collection.outdated);
+                        send_if_different(degraded, Some(known));
+                        // What the cache has may be as old as the version that it no longer knows.
+                        first_version = "";
+                        // A server that answers each watch so is asked ever more rarely.
+                        sleep(part_of(backoff.next_wait())).await;
+                        None
+                    }
+                    WatchEnd::Failed(error) => Some(error),
+                }
+            }
         };
         match failed {
             None => sleep_until(begun + SPACING).await,
             Some(error) => {
+                is_behind = true;
                 follower.sink.fail(matches!(WriteEnd::of(&error), WriteEnd::Refused));
                 let known = Degraded::new(collection.source, error.to_string(), collection.without);
                 send_if_different(degraded, Some(known));
@@ -235,21 +258,23 @@ impl<S: ObjectSink> Follower<'_, S> {
         format!("{verb} {}", self.collection.path)
     }
 
-    /// Reads all objects. A version of "0" is whatever the server has in its cache, and none the newest there
-    /// is.
+    /// Reads all objects.
     async fn list(&mut self, version: &str) -> Result<(), ApiError> {
         let of_version = match version {
             "" => String::new(),
             version => format!("resourceVersion={version}"),
         };
+        // What the list lacks may have come since this moment.
+        self.sink.begin_list();
         let mut body = self.connection.open("list", &self.path(&of_version)).await?;
         let mut splitter = ObjectSplitter::of_list();
-        self.sink.begin_list();
         while let Some(bytes) = self.next(&mut body).await? {
             splitter.feed(&bytes, |piece| self.sink.put(piece));
         }
         let list = splitter.envelope().and_then(|text| serde_json::from_slice::<Versioned>(text).ok());
-        let version = list.and_then(|list| usable(list.metadata.resource_version));
+        // Without a limit a server gives no part of a list.
+        let whole = list.filter(|list| list.metadata.next_part.is_empty());
+        let version = whole.and_then(|list| usable(list.metadata.resource_version));
         let Some(version) = version else {
             let cause = "the answer is no whole list".to_owned();
             return Err(ApiError::Broken { operation: self.operation("list"), cause });
@@ -267,6 +292,7 @@ impl<S: ObjectSink> Follower<'_, S> {
         version: &str,
         degraded: &Sender<Option<Degraded>>,
         is_trusted: bool,
+        is_behind: &mut bool,
     ) -> WatchEnd {
         let seconds = part_of(self.limits.lasts).as_secs().max(1);
         let path = self.path(&format!(
@@ -277,7 +303,7 @@ impl<S: ObjectSink> Follower<'_, S> {
             Err(ApiError::Busy { code: 410, .. }) => return WatchEnd::Expired,
             Err(error) => return WatchEnd::Failed(error),
         };
-        if is_trusted {
+        if is_trusted && !*is_behind {
             send_if_different(degraded, None);
         }
         // What is known counts again after a time without the right to read.
@@ -285,17 +311,30 @@ impl<S: ObjectSink> Follower<'_, S> {
         let begun = Instant::now();
         let mut splitter = ObjectSplitter::of_watch();
         let mut has_told = false;
-        // A watch that breaks goes on with the next one; only one that cannot begin is a failure.
-        while let Ok(Some(bytes)) = self.next(&mut body).await {
+        loop {
+            let more = if is_trusted && *is_behind {
+                if let Ok(more) = timeout(CAUGHT_UP, self.next(&mut body)).await {
+                    more
+                } else {
+                    *is_behind = false;
+                    send_if_different(degraded, None);
+                    self.next(&mut body).await
+                }
+            } else {
+                self.next(&mut body).await
+            };
+            // A watch that breaks goes on with the next one; only one that cannot begin is a failure.
+            let Ok(Some(bytes)) = more else { break };
             let mut end = None;
             splitter.feed(&bytes, |piece| {
-                has_told = true;
                 if end.is_none() {
                     end = self.event(piece);
+                    has_told |= end.is_none();
                 }
             });
             self.sink.tell();
             if has_told {
+                *is_behind = false;
                 send_if_different(degraded, None);
             }
             if let Some(end) = end {

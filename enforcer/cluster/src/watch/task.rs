@@ -27,6 +27,7 @@ pub async fn watch_pods(
     let collection = Collection {
         path: "/api/v1/pods",
         selector: &selector,
+        first_version: "0",
         source: "pod-watch",
         without: "the published state lacks names of pods, kinds of containers and refused pods",
         outdated: "what the published state tells of the pods is as old as the last list of them",
