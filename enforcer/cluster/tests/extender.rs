@@ -128,7 +128,7 @@ impl Rig {
             pod_uid: uid.into(),
             node: node.into(),
         };
-        self.shared.bind(&self.connection, &request).await
+        self.shared.bind(&self.connection, &request, tokio::time::Instant::now()).await
     }
 
     fn node_of(&self, uid: &str) -> Option<String> {

@@ -36,6 +36,7 @@ fn serve_until_signal(args: args::SchedulerServeArgs) -> anyhow::Result<Exit> {
     let (_level, log) = terminal::log_to_stderr().context("starting the log")?;
     let served = serve(ServedExtender {
         listen: args.listen,
+        probes: args.probes,
         kubeconfig: args.kubeconfig,
         settings: ExtenderSettings {
             binder: binder(args.filter_only),

@@ -44,6 +44,8 @@ const LOOK: Duration = Duration::from_secs(2);
 pub struct ServedExtender {
     /// Address on loopback.
     pub listen: SocketAddr,
+    /// Address of the probes alone, which the kubelet has to reach.
+    pub probes: Option<SocketAddr>,
     /// Account at the API server; that of the pod if there is none.
     pub kubeconfig: Option<PathBuf>,
     /// Settings of the decisions.
@@ -97,7 +99,7 @@ pub fn serve(served: ServedExtender) -> anyhow::Result<()> {
 }
 
 async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
-    let ServedExtender { listen, kubeconfig, settings, settles } = served;
+    let ServedExtender { listen, probes, kubeconfig, settings, settles } = served;
     let mut terminate = signal(SignalKind::terminate()).context("catching SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("catching SIGINT")?;
     let connection = match &kubeconfig {
@@ -117,11 +119,22 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
         settles: if settings.binder == Binder::Scheduler { settles } else { Duration::ZERO },
     });
     let told = faults.degraded.iter().map(watch::Sender::subscribe).collect();
-    let listener = TcpListener::bind(listen).await.with_context(|| format!("listening on {listen}"))?;
+    let listener = bind(listen).await?;
     let address = listener.local_addr().context("reading the bound address")?;
     tracing::info!("serving http://{address}/v1/filter for kube-scheduler");
     let router = service::router(Arc::clone(&shared), Arc::clone(&connection), Arc::clone(&readiness));
+    let probes = match probes {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
+    let probing = async {
+        match probes {
+            Some(listener) => axum::serve(listener, service::probes(Arc::clone(&readiness))).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
+        served = probing => served.context("serving probes")?,
         served = axum::serve(listener, router) => served.context("serving")?,
         () = watch_cluster(&connection, &shared, WatchLimits::default(), &synced, &faults) => {}
         () = tell(&shared, &readiness, told) => {}
@@ -129,6 +142,10 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
         _ = interrupt.recv() => tracing::info!("ended by SIGINT"),
     }
     Ok(())
+}
+
+async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))
 }
 
 /// Writes to the log what changes.

@@ -18,7 +18,10 @@ use enforcer_cluster::{
     ApiConnection,
     extender::{BindRequest, ExtenderRequest, ProtocolError, SharedExtender, bind_reply},
 };
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::Instant,
+};
 
 use super::Readiness;
 
@@ -88,6 +91,15 @@ pub(super) fn router(
         .with_state(Arc::new(Service { shared, connection, readiness, asking, binding }))
 }
 
+/// The probes alone, for a port that the kubelet reaches.
+pub(super) fn probes(readiness: Arc<Readiness>) -> Router {
+    let is_ready = move || {
+        let obstacle = readiness.obstacle();
+        async move { readiness_of(obstacle) }
+    };
+    Router::new().route("/live", get(async || "alive\n")).route("/ready", get(is_ready))
+}
+
 async fn filter(State(service): State<Arc<Service>>, body: Bytes) -> Result<Response, Unanswered> {
     let _place = service.enter(&service.asking)?;
     let request = ExtenderRequest::read(&body)?;
@@ -101,20 +113,25 @@ async fn prioritize(State(service): State<Arc<Service>>, body: Bytes) -> Result<
 }
 
 async fn bind(State(service): State<Arc<Service>>, body: Bytes) -> Result<Response, Unanswered> {
+    let accepted = Instant::now();
     let request = BindRequest::read(&body)?;
     let place = service.enter(&service.binding);
     // A call that kube-scheduler has given up goes on to its end: its binding is on its way.
     drop(place?);
     let task = tokio::spawn(async move {
         let _place = service.binding.acquire().await;
-        service.shared.bind(&service.connection, &request).await
+        service.shared.bind(&service.connection, &request, accepted).await
     });
     let bound = task.await.unwrap_or_else(|error| Err(error.to_string()));
     Ok(json(bind_reply(&bound.err().unwrap_or_default())))
 }
 
 async fn ready(State(service): State<Arc<Service>>) -> Response {
-    match service.readiness.obstacle() {
+    readiness_of(service.readiness.obstacle())
+}
+
+fn readiness_of(obstacle: Option<String>) -> Response {
+    match obstacle {
         None => "ready\n".into_response(),
         Some(obstacle) => (StatusCode::SERVICE_UNAVAILABLE, obstacle + "\n").into_response(),
     }

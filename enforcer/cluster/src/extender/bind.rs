@@ -12,6 +12,7 @@ use enforcer_core::cluster::{
 };
 use hyper::Method;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::{BindRequest, SharedExtender};
 use crate::{
@@ -35,25 +36,35 @@ impl SharedExtender {
     ///
     /// # Errors
     /// Why it is not bound, in the words for the scheduler.
-    pub async fn bind(&self, connection: &ApiConnection, request: &BindRequest) -> Result<(), String> {
+    pub async fn bind(
+        &self,
+        connection: &ApiConnection,
+        request: &BindRequest,
+        accepted: Instant,
+    ) -> Result<(), String> {
         let BindRequest { pod_uid: uid, node, .. } = request;
-        let turn = self.turn(node);
-        let guard = turn.lock().await;
-        let bound = self.bind_in_turn(connection, request, PodBinding { uid, node }).await;
+        let lock = self.binding_lock(node);
+        let guard = lock.lock().await;
+        // The scheduler has given the call up, and may have given the node's sums to other pods.
+        let bound = if accepted.elapsed() > self.call_limit {
+            Err("bindings to the node have taken too long".to_owned())
+        } else {
+            self.bind_alone(connection, request, PodBinding { uid, node }).await
+        };
         drop(guard);
-        drop(turn);
+        drop(lock);
         let mut binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
-        binding.retain(|_, turn| Arc::strong_count(turn) > 1);
+        binding.retain(|_, lock| Arc::strong_count(lock) > 1);
         bound
     }
 
     /// The lock on bindings to a node.
-    fn turn(&self, node: &str) -> Arc<tokio::sync::Mutex<()>> {
+    fn binding_lock(&self, node: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(binding.entry(node.to_owned()).or_default())
     }
 
-    async fn bind_in_turn(
+    async fn bind_alone(
         &self,
         connection: &ApiConnection,
         request: &BindRequest,
@@ -112,8 +123,8 @@ impl SharedExtender {
         // Another binding of the pod may have been first, or this one has landed without a reply.
         match self.look(connection, request).await {
             Ok(SeenPod::On(on)) if on == *node => (BindEnd::Bound, Ok(())),
-            Ok(SeenPod::On(on)) => (BindEnd::Refused, Err(bound_elsewhere(&on))),
-            Ok(SeenPod::Gone) => (BindEnd::Refused, Err(error.to_string())),
+            Ok(SeenPod::On(on)) => (BindEnd::NotThere, Err(bound_elsewhere(&on))),
+            Ok(SeenPod::Gone) => (BindEnd::NotThere, Err(error.to_string())),
             Ok(SeenPod::Unbound(_)) if is_conflict(&error) => (BindEnd::Refused, Err(error.to_string())),
             Ok(SeenPod::Unbound(_)) | Err(_) => (BindEnd::Unknown, Err(error.to_string())),
         }
@@ -141,13 +152,16 @@ impl SharedExtender {
         let due = self.lock().unsettled(self.now());
         for UnsettledClaim { uid, namespace, name, node } in due {
             let request = BindRequest { pod_name: name, pod_namespace: namespace, pod_uid: uid, node };
+            // No binding to the node is on its way meanwhile.
+            let lock = self.binding_lock(&request.node);
+            let _guard = lock.lock().await;
             let seen = self.look(connection, &request).await;
             let is_there = match &seen {
                 Ok(SeenPod::On(node)) => *node == request.node,
                 Ok(SeenPod::Unbound(_) | SeenPod::Gone) => false,
                 Err(_) => continue,
             };
-            let end = if is_there { BindEnd::Bound } else { BindEnd::Refused };
+            let end = if is_there { BindEnd::Bound } else { BindEnd::NotThere };
             self.lock().end_bind(PodBinding { uid: &request.pod_uid, node: &request.node }, end);
         }
     }

@@ -44,6 +44,8 @@ const NAMED: usize = 16;
 pub struct SharedExtender {
     extender: Mutex<Extender>,
     started: Instant,
+    /// Time after which a scheduler no longer reads a reply.
+    call_limit: Duration,
     /// Number of the last call.
     calls: AtomicU64,
     /// Locks on bindings by node, of nodes to which one is sent.
@@ -60,6 +62,7 @@ impl SharedExtender {
         Self {
             extender: Mutex::new(Extender::new(settings)),
             started: Instant::now(),
+            call_limit: Duration::from_millis(settings.call_limit),
             calls: AtomicU64::new(0),
             binding: Mutex::default(),
             left_out: Mutex::default(),

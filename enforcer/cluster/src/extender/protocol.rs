@@ -11,13 +11,15 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::cluster::{extender::FilterAnswer, objects::PodObject};
+use enforcer_core::cluster::{extender::FilterAnswer, objects::PodObject, state::limits};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::objects::read_pod;
 
+/// Longest name of an object of the API.
+const LONGEST_NAME: usize = 253;
 /// Most nodes of a call; the largest clusters have 15,000.
 const NODES: usize = 50_000;
 
@@ -30,6 +32,9 @@ pub enum ProtocolError {
     /// Its pod cannot be read.
     #[error("pod: {0}")]
     Pod(String),
+    /// A name in it is none of the API.
+    #[error("no name of an object: {0:?}")]
+    Name(String),
     /// It names neither nodes nor their names, or too many.
     #[error("{0} nodes, 0 to {NODES} are expected in Nodes or NodeNames")]
     Nodes(usize),
@@ -113,6 +118,8 @@ impl<'a> ExtenderRequest<'a> {
     pub fn read(text: &'a [u8]) -> Result<Self, ProtocolError> {
         let Arguments { pod, nodes, names } = serde_json::from_slice(text)?;
         let pod = read_pod(pod.get()).map_err(ProtocolError::Pod)?;
+        check_containers(&pod)?;
+        check_names([&pod.request.name.namespace, &pod.request.name.name])?;
         let (nodes, objects) = match (names, nodes) {
             (Some(names), _) => (names, None),
             (None, Some(NodeList { items })) => {
@@ -165,7 +172,32 @@ impl BindRequest {
     /// # Errors
     /// If they are not those of the protocol.
     pub fn read(text: &[u8]) -> Result<Self, ProtocolError> {
-        Ok(serde_json::from_slice(text)?)
+        let request: Self = serde_json::from_slice(text)?;
+        check_names([&request.pod_namespace, &request.pod_name, &request.node])?;
+        Ok(request)
+    }
+}
+
+/// A state has no room for a pod with more containers, and admitting one costs by their square.
+pub(super) fn check_containers(pod: &PodObject) -> Result<(), ProtocolError> {
+    let number = pod.request.containers.len();
+    if number > limits::CONTAINERS {
+        return Err(ProtocolError::Pod(format!(
+            "{number} containers, at most {} are expected",
+            limits::CONTAINERS
+        )));
+    }
+    Ok(())
+}
+
+/// Names become parts of paths.
+fn check_names<const N: usize>(names: [&String; N]) -> Result<(), ProtocolError> {
+    let is_part =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    let is_name = |name: &str| (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_part);
+    match names.into_iter().find(|name| !is_name(name)) {
+        None => Ok(()),
+        Some(name) => Err(ProtocolError::Name(name.chars().take(LONGEST_NAME).collect())),
     }
 }
 

@@ -73,6 +73,11 @@ fn scores_and_bindings_have_the_form_of_the_protocol() {
     };
     assert_eq!(BindRequest::read(text.as_bytes()).unwrap(), expected);
     assert!(BindRequest::read(br#"{"PodName":"a"}"#).is_err());
+    for name in ["a/binding?dryRun=All&x=", "a b", "", "A"] {
+        let text = json!({"PodName": name, "PodNamespace": "d", "PodUID": "u", "Node": "n"}).to_string();
+        let error = BindRequest::read(text.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("no name of an object"), "{error}");
+    }
     assert_eq!(
         (bind_reply("").as_str(), bind_reply("no").as_str()),
         (r#"{"Error":""}"#, r#"{"Error":"no"}"#)

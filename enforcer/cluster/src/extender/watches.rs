@@ -8,12 +8,13 @@ use std::{collections::BTreeSet, convert::Infallible, time::Duration};
 use enforcer_core::cluster::state::{GROUP, PLURAL, VERSION};
 use jiff::Timestamp;
 use numa_topology::degraded::Degraded;
+use serde::Deserialize;
 use tokio::{
     sync::watch::{self, Receiver, Sender},
     time::{MissedTickBehavior, interval},
 };
 
-use super::SharedExtender;
+use super::{SharedExtender, protocol::check_containers};
 use crate::{
     connection::ApiConnection,
     objects::{LEASE_PREFIX, read_lease, read_node, read_pod, read_state},
@@ -22,6 +23,9 @@ use crate::{
 
 /// Time between two looks at what time alone changes.
 const TICK: Duration = Duration::from_secs(2);
+
+/// Time between two looks at bindings without a reply.
+const SETTLE: Duration = Duration::from_secs(10);
 
 /// Effect of a collection that is not known.
 const WITHOUT: &str = "the extender answers no call";
@@ -69,6 +73,20 @@ enum WatchedKind {
     Leases,
 }
 
+/// What is read of a pod that cannot be read whole.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct UnreadPod {
+    metadata: GoneObject,
+    spec: UnreadPodSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct UnreadPodSpec {
+    node_name: String,
+}
+
 struct ClusterSink<'a> {
     shared: &'a SharedExtender,
     kind: WatchedKind,
@@ -89,11 +107,18 @@ pub async fn watch_cluster(
 ) {
     let states_path = format!("/apis/{GROUP}/{VERSION}/{PLURAL}");
     let [nodes_fault, states_fault, pods_fault, leases_fault] = &faults.degraded;
-    let of =
-        |path, selector, source| Collection { path, selector, source, without: WITHOUT, outdated: OUTDATED };
+    let of = |path, selector, source| Collection {
+        path,
+        selector,
+        first_version: "0",
+        source,
+        without: WITHOUT,
+        outdated: OUTDATED,
+    };
     let nodes = of("/api/v1/nodes", "", "scheduler:nodes");
     let states = of(&states_path, "", "scheduler:states");
-    let pods = of("/api/v1/pods", "", "scheduler:pods");
+    // A cache that lacks a pod of a state would show the pod as gone.
+    let pods = Collection { first_version: "", ..of("/api/v1/pods", "", "scheduler:pods") };
     let leases = Collection {
         without: NO_LEASES,
         outdated: NO_LEASES,
@@ -121,6 +146,7 @@ pub async fn watch_cluster(
         _ = Box::pin(after_states) => {}
         _ = Box::pin(follow(connection, leases, limits, &mut of_leases, leases_fault)) => {}
         _ = pass_time(connection, shared) => {}
+        _ = settle_bindings(connection, shared) => {}
     }
 }
 
@@ -137,6 +163,14 @@ async fn pass_time(connection: &ApiConnection, shared: &SharedExtender) -> Infal
         ticks.tick().await;
         let server_now = connection.server_time().unwrap_or_else(|| Timestamp::now().as_second());
         shared.lock().tick(shared.now(), server_now);
+    }
+}
+
+async fn settle_bindings(connection: &ApiConnection, shared: &SharedExtender) -> Infallible {
+    let mut looks = interval(SETTLE);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
         shared.settle(connection).await;
     }
 }
@@ -159,6 +193,7 @@ impl ClusterSink<'_> {
             }
             WatchedKind::Pods => {
                 let pod = self.shared.completed(read_pod(text)?);
+                check_containers(&pod).map_err(|error| error.to_string())?;
                 self.shared.lock().observe_pod(pod, now);
                 return Ok(());
             }
@@ -171,6 +206,14 @@ impl ClusterSink<'_> {
         };
         self.listed.as_mut().unwrap_or(&mut self.known).insert(name);
         Ok(())
+    }
+
+    /// A pod that cannot be read is not gone.
+    fn note_unread(&self, text: &[u8], fault: &str) {
+        let pod: UnreadPod = serde_json::from_slice(text).unwrap_or_default();
+        let UnreadPod { metadata: GoneObject { uid, namespace, name }, spec } = pod;
+        let why = format!("pod {namespace}/{name} cannot be read: {fault}");
+        self.shared.lock().observe_unread_pod(&uid, &spec.node_name, why);
     }
 
     fn lose(&self, name: &str) {
@@ -204,6 +247,9 @@ impl ObjectSink for ClusterSink<'_> {
             }
             Piece::TooLarge(head) => (head, "it is larger than any object may be".to_owned()),
         };
+        if self.kind == WatchedKind::Pods {
+            self.note_unread(head, &fault);
+        }
         let (namespace, name) = name_in(head);
         self.shared.leave_out(format!("{:?} {namespace}/{name}: {fault}", self.kind));
     }
@@ -233,6 +279,9 @@ impl ObjectSink for ClusterSink<'_> {
             self.lose(gone);
         }
         self.known = listed;
+        if self.kind == WatchedKind::Leases {
+            self.shared.lock().observe_leases_known(true);
+        }
         self.synced.send_if_modified(|synced| {
             let field = match self.kind {
                 WatchedKind::Nodes => &mut synced.nodes,
@@ -246,7 +295,11 @@ impl ObjectSink for ClusterSink<'_> {
 
     fn tell(&mut self) {}
 
+    /// Leases that are no longer told would make daemons look as if they had ended.
     fn fail(&mut self, _is_refused: bool) {
-        self.listed = None;
+        self.known.extend(self.listed.take().into_iter().flatten());
+        if self.kind == WatchedKind::Leases {
+            self.shared.lock().observe_leases_known(false);
+        }
     }
 }

@@ -8,7 +8,7 @@ use enforcer_core::policy::HumanDuration;
 use super::YamlOrJson;
 
 /// Address of the extender unless another one is named.
-const LISTEN: &str = "127.0.0.1:9479";
+const LISTEN: &str = "127.0.0.1:9480";
 
 /// Arguments of `scheduler`.
 #[derive(Debug, clap::Args)]
@@ -48,6 +48,9 @@ pub struct SchedulerServeArgs {
     /// Listen there; only loopback is allowed
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     pub listen: SocketAddr,
+    /// Answer /live and /ready there, too, for the kubelet; nothing else.
+    #[arg(long, value_name = "ADDRESS")]
+    pub probes: Option<SocketAddr>,
     /// Ask this API server [default: that of the pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,

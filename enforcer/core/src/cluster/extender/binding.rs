@@ -63,8 +63,11 @@ pub enum BindRefusal {
 pub enum BindEnd {
     /// The API server has it.
     Bound,
-    /// The API server refused it, or has the pod without a node or with another one.
+    /// The API server refused it.
     Refused,
+    /// The API server has the pod with another node, or not at all, or without a node when this binding can
+    /// no longer land.
+    NotThere,
     /// There was no reply: it may have landed, or land later.
     Unknown,
 }
@@ -95,12 +98,15 @@ struct Claim {
     state: ClaimState,
     pod: (String, String),
     begun: Millis,
+    /// Whether a binding to the node had no reply.
+    may_land: bool,
 }
 
 /// Where a claimed pod should be.
 #[derive(Debug)]
 struct Prediction {
     pod: String,
+    node: String,
     place: PredictedPlace,
     /// Uids of the pods that held something there: if one of them ends, the place may be another one.
     beside: BTreeSet<String>,
@@ -159,6 +165,7 @@ impl Extender {
                 Verdict::Unknown(UnknownNode::NoState)
                     if !node.has_published && self.settings.allows_unknown_nodes =>
                 {
+                    node.view.claim(uid, &request);
                     Verdict::NotConcerned
                 }
                 verdict => verdict,
@@ -175,8 +182,12 @@ impl Extender {
                 let view = self.nodes.get(name).map(|node| &node.view);
                 let held = view.into_iter().flat_map(|view| view.allocations().iter());
                 let beside = held.map(|(holder, _)| holder.pod().uid.clone()).filter(|other| other != uid);
-                let prediction =
-                    Prediction { pod: request.name.to_string(), place, beside: beside.collect() };
+                let prediction = Prediction {
+                    pod: request.name.to_string(),
+                    node: name.to_owned(),
+                    place,
+                    beside: beside.collect(),
+                };
                 self.claims.predictions.insert(uid.to_owned(), prediction);
                 Some(decision)
             }
@@ -193,7 +204,11 @@ impl Extender {
         match end {
             BindEnd::Bound => self.claims.set(uid, node, ClaimState::Bound),
             BindEnd::Unknown => self.claims.set(uid, node, ClaimState::Unsettled),
-            BindEnd::Refused => {
+            // An earlier binding to the node without a reply may still land.
+            BindEnd::Refused if self.claims.may_land(uid, node) => {
+                self.claims.set(uid, node, ClaimState::Unsettled);
+            }
+            BindEnd::Refused | BindEnd::NotThere => {
                 let is_there = self.pods.get(uid).is_some_and(|known| known.node == node);
                 if self.claims.end(uid, node) && !is_there {
                     self.give_up(uid, node);
@@ -203,7 +218,7 @@ impl Extender {
     }
 
     /// Claims of pods that must have settled by now: the caller asks the API server, and tells
-    /// [`BindEnd::Refused`] if it shows the pod without this node.
+    /// [`BindEnd::NotThere`] if it shows the pod without this node.
     pub fn unsettled(&self, now: Millis) -> Vec<UnsettledClaim> {
         let all = self.claims.by_uid.iter();
         let all = all.flat_map(|(uid, claims)| claims.iter().map(move |claim| (uid, claim)));
@@ -250,9 +265,12 @@ impl Claims {
         self.by_uid.iter().filter(move |(_, claims)| is_old(claims)).map(|(uid, _)| uid)
     }
 
-    /// What a state shows of claimed pods that it covers, by uid.
-    pub(super) fn covered(&self, taken: &TakenPods) -> Vec<(String, PredictionOutcome)> {
-        let predicted = |uid: &String| self.predictions.get(uid).map(|prediction| (uid.clone(), prediction));
+    /// What the state of a node shows of claimed pods that it covers, by uid.
+    pub(super) fn covered(&self, node: &str, taken: &TakenPods) -> Vec<(String, PredictionOutcome)> {
+        let predicted = |uid: &String| {
+            let prediction = self.predictions.get(uid).filter(|prediction| prediction.node == node)?;
+            Some((uid.clone(), prediction))
+        };
         let held = taken.pods.iter().filter_map(|pod| Some((predicted(&pod.uid)?, Some(pod))));
         let rejected = taken.rejected.iter().filter_map(|pod| Some((predicted(&pod.uid)?, None)));
         let is_there = |uid: &String| {
@@ -278,15 +296,21 @@ impl Claims {
         self.unsettled.get(node).is_some_and(|pods| pods.iter().any(|other| other != uid))
     }
 
+    /// Had a binding of the pod to this node no reply?
+    fn may_land(&self, uid: &str, node: &str) -> bool {
+        self.of(uid).iter().any(|claim| claim.node == node && claim.may_land)
+    }
+
     fn of(&self, uid: &str) -> &[Claim] {
         self.by_uid.get(uid).map_or(&[], Vec::as_slice)
     }
 
     fn begin(&mut self, uid: &str, node: &str, request: &PodRequest, begun: Millis) {
+        let may_land = self.may_land(uid, node);
         let claims = self.by_uid.entry(uid.to_owned()).or_default();
         claims.retain(|claim| claim.node != node);
         let pod = (request.name.namespace.clone(), request.name.name.clone());
-        claims.push(Claim { node: node.to_owned(), state: ClaimState::OnItsWay, pod, begun });
+        claims.push(Claim { node: node.to_owned(), state: ClaimState::OnItsWay, pod, begun, may_land });
         self.note_unsettled(uid, node);
     }
 
@@ -294,6 +318,7 @@ impl Claims {
         let claims = self.by_uid.get_mut(uid).into_iter().flatten();
         for claim in claims.filter(|claim| claim.node == node) {
             claim.state = state;
+            claim.may_land |= state == ClaimState::Unsettled;
         }
         self.note_unsettled(uid, node);
     }

@@ -1,5 +1,4 @@
-//! The decision for a pod as an annotation of its binding, which the node's daemon compares with what its
-//! kubelet gave.
+//! The decision for a pod as an annotation of its binding, for people and for checks.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,7 @@ mod pods;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use self::{
     attempts::Attempts,
@@ -116,6 +116,7 @@ pub struct Extender {
     kinds: Kinds,
     /// Leases of daemons by namespace and node.
     leases: BTreeMap<(String, String), LeaseObject>,
+    leases_known: bool,
     /// Number of lists of pods that have begun.
     pod_lists: u64,
     listing: Option<PodListing>,
@@ -157,21 +158,23 @@ impl Extender {
     }
 
     /// Forgets a Node that is gone.
+    ///
+    /// Its state goes later: until then a Node that takes the name has published.
     pub fn observe_node_gone(&mut self, name: &str) {
-        self.nodes.remove(name);
-    }
-
-    /// Keeps these nodes alone: those of a whole list.
-    pub fn retain_nodes(&mut self, names: &BTreeSet<String>) {
-        self.nodes.retain(|name, _| names.contains(name));
+        if let Some(node) = self.nodes.get_mut(name)
+            && node.observe_gone()
+        {
+            self.nodes.remove(name);
+        }
     }
 
     /// Takes a published state.
     pub fn observe_state(&mut self, object: StateObject, now: Millis) {
-        let node = self.nodes.entry(object.name.clone()).or_default();
+        let name = object.name.clone();
+        let node = self.nodes.entry(name.clone()).or_default();
         let pod_lists = self.pod_lists;
         let Some(taken) = node.observe_state(object, pod_lists, now) else { return };
-        for (uid, outcome) in self.claims.covered(&taken) {
+        for (uid, outcome) in self.claims.covered(&name, &taken) {
             match outcome {
                 PredictionOutcome::Right => self.tally.as_predicted += 1,
                 PredictionOutcome::Open => {}
@@ -186,9 +189,16 @@ impl Extender {
 
     /// Notes that the object with the state of a node is gone.
     pub fn observe_state_gone(&mut self, name: &str) {
-        if let Some(node) = self.nodes.get_mut(name) {
-            node.observe_state_gone();
+        if let Some(node) = self.nodes.get_mut(name)
+            && node.observe_state_gone()
+        {
+            self.nodes.remove(name);
         }
+    }
+
+    /// Notes whether the leases of all daemons are told. Without them a state counts by its own age.
+    pub fn observe_leases_known(&mut self, are_known: bool) {
+        self.leases_known = are_known;
     }
 
     /// Takes the lease of a daemon.
@@ -207,9 +217,10 @@ impl Extender {
         for uid in self.attempts.expired(now) {
             self.release(&uid);
         }
-        let leases: Vec<LeaseObject> = self.leases.values().cloned().collect();
-        // Without any lease the daemons keep none, or this program may not read them.
-        let leases = DaemonLeases::new(&leases, !self.leases.is_empty(), server_now);
+        let told = self.leases.values().filter(|_| self.leases_known);
+        let leases: Vec<LeaseObject> = told.cloned().collect();
+        // Without any lease the daemons keep none.
+        let leases = DaemonLeases::new(&leases, !leases.is_empty(), server_now);
         for (name, node) in &mut self.nodes {
             node.tick(name, &leases, now);
         }

@@ -38,6 +38,8 @@ pub(super) struct ExtenderNode {
     fault: Option<String>,
     /// Until when a wrong prediction makes it unknown, and why.
     distrusted: Option<(Millis, String)>,
+    /// Why pods of the node cannot be read, by uid. Until its state covers them, it is unknown.
+    unread: BTreeMap<String, String>,
     /// Pods that a scheduler may still bring here, by uid.
     pub(super) nominated: BTreeMap<String, NominatedPod>,
     pub(super) answers: KnownAnswers,
@@ -112,11 +114,32 @@ impl ExtenderNode {
         is_taken.then(|| TakenPods { pods: state.pods.clone(), rejected: state.rejected.clone() })
     }
 
-    /// Notes that the object with the state is gone: the daemon writes it again if it lives.
-    pub(super) fn observe_state_gone(&mut self) {
+    /// Notes that the Node is gone; returns whether nothing else is known of it.
+    pub(super) fn observe_gone(&mut self) -> bool {
+        self.object = None;
+        self.revision.is_none() && self.early.is_none()
+    }
+
+    /// Notes that the object with the state is gone: the daemon writes it again if it lives. Returns whether
+    /// nothing else is known of the node.
+    pub(super) fn observe_state_gone(&mut self) -> bool {
         self.early = None;
         if self.revision.is_some() {
             self.fault = Some("its object was deleted".to_owned());
+            self.show_fault();
+        }
+        self.object.is_none()
+    }
+
+    /// Notes a pod of the node that cannot be read.
+    pub(super) fn observe_unread(&mut self, uid: &str, why: String) {
+        self.unread.insert(uid.to_owned(), why);
+        self.show_fault();
+    }
+
+    /// Notes that a pod can be read, or is gone.
+    pub(super) fn forget_unread(&mut self, uid: &str) {
+        if self.unread.remove(uid).is_some() {
             self.show_fault();
         }
     }
@@ -143,7 +166,11 @@ impl ExtenderNode {
     }
 
     fn fault(&self) -> Option<String> {
-        self.fault.clone().or_else(|| self.distrusted.as_ref().map(|(_, why)| why.clone()))
+        let covered = self.view.model().map(|model| &model.covered);
+        let is_open = |uid: &String| covered.is_none_or(|covered| !covered.contains(uid));
+        let unread = || self.unread.iter().find(|(uid, _)| is_open(uid)).map(|(_, why)| why.clone());
+        let distrusted = || self.distrusted.as_ref().map(|(_, why)| why.clone());
+        self.fault.clone().or_else(distrusted).or_else(unread)
     }
 
     fn show_fault(&mut self) {

@@ -31,6 +31,8 @@ pub(super) struct PodListing {
     began: Millis,
     /// Uids of its pods, in the API and in the kubelet.
     seen: BTreeSet<String>,
+    /// Whether it has a pod of which not even the uid could be read, so that no pod is known to be gone.
+    is_partial: bool,
     /// Pods that hold something, by node.
     bound: BTreeMap<String, Vec<PodObject>>,
 }
@@ -43,12 +45,15 @@ impl Extender {
             number: self.pod_lists,
             began: now,
             seen: BTreeSet::new(),
+            is_partial: false,
             bound: BTreeMap::new(),
         });
     }
 
     /// Takes a pod, as an item of the list that has begun or as an event.
-    pub fn observe_pod(&mut self, pod: PodObject, now: Millis) {
+    pub fn observe_pod(&mut self, mut pod: PodObject, now: Millis) {
+        // Any pod may have the annotation of a mirror, with the uid of another pod of the API.
+        pod.mirror_of.take_if(|uid| !is_of_file(uid));
         if let Some(listing) = &mut self.listing {
             listing.seen.insert(pod.uid.clone());
             listing.seen.extend(pod.mirror_of.clone());
@@ -61,7 +66,7 @@ impl Extender {
             return;
         };
         if pod.phase == PodPhase::Ended {
-            self.pods.entry(pod.uid.clone()).or_insert_with(|| KnownPod::of(&pod, &node));
+            self.pods.entry(pod.uid.clone()).or_insert_with(|| KnownPod::new(&node, pod.mirror_of.clone()));
             self.end(&pod.uid, now);
         } else if let Some(listing) = &mut self.listing {
             listing.bound.entry(node).or_default().push(pod);
@@ -77,6 +82,19 @@ impl Extender {
         }
     }
 
+    /// Notes a pod that cannot be read, on this node (empty without one); the uid is empty if not even that
+    /// is known.
+    pub fn observe_unread_pod(&mut self, uid: &str, node: &str, why: String) {
+        if let Some(listing) = &mut self.listing {
+            listing.is_partial |= uid.is_empty();
+            listing.seen.insert(uid.to_owned());
+        }
+        if let Some(known) = self.nodes.get_mut(node).filter(|_| !uid.is_empty()) {
+            self.pods.entry(uid.to_owned()).or_insert_with(|| KnownPod::new(node, None));
+            known.observe_unread(uid, why);
+        }
+    }
+
     /// Notes that a pod is gone.
     pub fn observe_pod_gone(&mut self, uid: &str, now: Millis) {
         self.end(uid, now);
@@ -85,10 +103,12 @@ impl Extender {
 
     /// Ends a list of pods: what it does not have is gone, and its order is that of times.
     pub fn end_pod_list(&mut self, now: Millis) {
-        let Some(PodListing { number, began, seen, bound }) = self.listing.take() else { return };
-        let unseen = |uid: &&String| !seen.contains(*uid);
+        let Some(listing) = self.listing.take() else { return };
+        let PodListing { number, began, seen, is_partial, bound } = listing;
+        let unseen = |uid: &&String| !is_partial && !seen.contains(*uid);
         let waiting = self.attempts.begun_before(began).chain(self.claims.begun_before(began));
-        let gone: BTreeSet<String> = waiting.chain(self.pods.keys()).filter(unseen).cloned().collect();
+        let known = self.pods.keys().chain(self.nominations.keys());
+        let gone: BTreeSet<String> = waiting.chain(known).filter(unseen).cloned().collect();
         for uid in gone {
             self.observe_pod_gone(&uid, now);
         }
@@ -105,7 +125,9 @@ impl Extender {
                 self.expect(pod, &name);
             }
             let Some(node) = self.nodes.get_mut(&name) else { continue };
-            for together in pods.chunk_by(|one, next| one.arrival.at == next.arrival.at) {
+            for together in pods.chunk_by_mut(|one, next| one.arrival.at == next.arrival.at) {
+                // Those that were claimed here are bound in that order.
+                together.sort_by_key(|pod| node.view.claimed_at(pod.kubelet_uid()).unwrap_or(usize::MAX));
                 let held: Vec<_> = together.iter().map(|pod| (pod.kubelet_uid(), &pod.request)).collect();
                 node.view.observe_bound_together(&held);
             }
@@ -115,7 +137,14 @@ impl Extender {
     /// Settles what was expected of a pod that is bound to this node; returns whether it was expected there.
     fn expect(&mut self, pod: &PodObject, node: &str) -> bool {
         let uid = &pod.uid;
-        self.pods.insert(uid.clone(), KnownPod::of(pod, node));
+        let is_new = self.pods.insert(uid.clone(), KnownPod::new(node, pod.mirror_of.clone())).is_none();
+        if let Some(known) = self.nodes.get_mut(node) {
+            known.forget_unread(uid);
+            if is_new {
+                // Only a list can have shown it as gone, and that was older than the state with it.
+                known.view.observe_present(pod.kubelet_uid());
+            }
+        }
         let was_claimed = self.settle(uid, Some(node));
         let reserved = self.attempts.release(uid);
         if let Some(other) = reserved.as_ref().filter(|reserved| *reserved != node)
@@ -141,6 +170,7 @@ impl Extender {
         self.settle(uid, node.as_deref());
         let node = node.and_then(|name| self.nodes.get_mut(&name));
         if let Some(node) = node {
+            node.forget_unread(uid);
             for uid in [Some(uid), mirror_of.as_deref()].into_iter().flatten() {
                 node.view.observe_ended(uid, now);
             }
@@ -168,8 +198,8 @@ impl Extender {
 }
 
 impl KnownPod {
-    fn of(pod: &PodObject, node: &str) -> Self {
-        Self { node: node.to_owned(), mirror_of: pod.mirror_of.clone() }
+    fn new(node: &str, mirror_of: Option<String>) -> Self {
+        Self { node: node.to_owned(), mirror_of }
     }
 }
 

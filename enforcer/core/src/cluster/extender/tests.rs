@@ -239,8 +239,63 @@ fn binding_without_a_reply_keeps_its_place_until_it_is_settled() {
     assert_eq!(lost.unsettled(119_999), []);
     let due = lost.unsettled(120_000);
     assert_eq!(due.iter().map(|claim| claim.uid.as_str()).collect::<Vec<_>>(), ["p"]);
-    end(&mut lost, "p", "a", BindEnd::Refused);
+    end(&mut lost, "p", "a", BindEnd::NotThere);
     assert_eq!(filter(&mut lost, &pod("q", 8), &["a"]), "a | ");
+
+    let mut sent_again = setup();
+    filter(&mut sent_again, &pod("p", 8), &["a"]);
+    bind(&mut sent_again, "p", "a").unwrap();
+    end(&mut sent_again, "p", "a", BindEnd::Refused);
+    assert_eq!(sent_again.claims(), 1, "the first one may still land, whatever became of the second");
+    end(&mut sent_again, "p", "a", BindEnd::NotThere);
+    assert_eq!(sent_again.claims(), 0);
+}
+
+#[test]
+fn pod_that_cannot_be_read_is_not_gone_and_makes_its_node_unknown() {
+    let unknown = format!(" | a: {}", UnknownNode::NoState.as_group());
+    let mut taken = NodeView::default();
+    taken.observe_state(&state(), 0);
+    taken.observe_bound("odd", &request("odd", 8, 1));
+    let mut one = extender(Binder::Extender, &["a"]);
+    one.observe_unread_pod("odd", "a", "pod default/odd cannot be read".into());
+    assert_eq!(filter(&mut one, &pod("q", 2), &["a"]), unknown);
+    one.observe_state(object("a", state_of(taken.allocations(), 1)), 0);
+    assert_eq!(filter(&mut one, &pod("q", 2), &["a"]), "a | ", "its state covers it");
+    for uid in ["odd", ""] {
+        one.begin_pod_list(0);
+        one.observe_unread_pod(uid, "a", "pod default/odd cannot be read".into());
+        one.end_pod_list(0);
+        assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), format!(" | a: {NO_CPUS}"), "{uid:?}");
+    }
+    one.observe_pod_gone("odd", 0);
+    assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), "a | ");
+}
+
+#[test]
+fn pod_that_an_old_list_lacked_is_there_again_when_it_is_seen() {
+    let mut taken = NodeView::default();
+    taken.observe_state(&state(), 0);
+    taken.observe_bound("p", &request("p", 8, 1));
+    let mut one = extender(Binder::Extender, &["a"]);
+    one.observe_state(object("a", state_of(taken.allocations(), 1)), 0);
+    one.begin_pod_list(0);
+    one.end_pod_list(0);
+    assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), "a | ");
+    one.observe_pod(on("a", &pod("p", 8)), 0);
+    assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), format!(" | a: {NO_CPUS}"));
+}
+
+#[test]
+fn node_that_is_made_again_has_published() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    one.observe_node_gone("a");
+    one.observe_node(NodeObject { uid: "new".into(), ..node("a") }, 0);
+    let unknown = format!(" | a: {}", UnknownNode::NoState.as_group());
+    assert_eq!(filter(&mut one, &pod("p", 2), &["a"]), unknown, "until its daemon has written");
+    one.observe_state_gone("a");
+    one.observe_node_gone("a");
+    assert_eq!(filter(&mut one, &pod("p", 2), &["a"]), "a | ", "it is unseen");
 }
 
 #[test]
@@ -408,11 +463,16 @@ fn lease_shows_that_a_state_is_true_still() {
     };
     let mut one = extender(Binder::Extender, &["a"]);
     one.observe_lease(lease(1_000));
+    one.observe_leases_known(true);
     one.tick(170_000, 1_030);
     assert_eq!(filter_at(&mut one, &pod("p", 2), &["a"], 1, 300_000), "a | ");
     one.tick(300_000, 1_100);
     let unknown = UnknownNode::NoState.as_group();
     assert_eq!(filter_at(&mut one, &pod("p", 2), &["a"], 2, 300_000), format!(" | a: {unknown}"));
+    one.observe_leases_known(false);
+    one.tick(300_000, 1_100);
+    assert_eq!(filter_at(&mut one, &pod("p", 2), &["a"], 3, 300_000), "a | ", "no lease is told any more");
+    one.observe_leases_known(true);
     one.observe_lease(lease(1_099));
     one.tick(300_000, 1_100);
     assert_eq!(filter_at(&mut one, &pod("p", 2), &["a"], 3, 300_000), "a | ");
@@ -436,6 +496,7 @@ fn node_that_was_replaced_under_its_name_has_another_state() {
     early.observe_node(new, 0);
     assert_eq!(filter(&mut early, &pod("p", 2), &["a"]), "a | ", "the state came before the node");
     early.observe_node_gone("a");
+    early.observe_state_gone("a");
     assert_eq!(early.nodes_with_state(), 0);
 }
 

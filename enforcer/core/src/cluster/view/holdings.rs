@@ -154,9 +154,11 @@ impl Holdings {
             for claim in &grant.memory {
                 let key = (claim.resource, claim.zone.clone());
                 if self.loose.contains(holder) {
-                    *taken.loose.entry(key.clone()).or_default() += claim.bytes;
+                    let loose = taken.loose.entry(key.clone()).or_default();
+                    *loose = loose.saturating_add(claim.bytes);
                 }
-                *taken.memory.entry(key).or_default() += claim.bytes;
+                let memory = taken.memory.entry(key).or_default();
+                *memory = memory.saturating_add(claim.bytes);
             }
             for (resource, ids) in &grant.devices {
                 taken.devices.entry(resource.clone()).or_default().extend(ids.iter().cloned());

@@ -86,6 +86,16 @@ impl PodLog {
         self.events().any(|(of, event)| of == uid && !is_bound(event))
     }
 
+    /// Position of a pod among the claimed ones.
+    pub(super) fn claimed_at(&self, uid: &str) -> Option<usize> {
+        self.claimed.iter().position(|(of, _)| of == uid)
+    }
+
+    /// Is the binding of the pod among the events?
+    pub(super) fn has_start(&self, uid: &str) -> bool {
+        self.events().any(|(of, event)| of == uid && is_bound(event))
+    }
+
     /// Was the pod bound or claimed, or has it ended?
     pub(super) fn knows(&self, uid: &str) -> bool {
         self.events().any(|(of, _)| of == uid)
@@ -156,6 +166,13 @@ impl PodLog {
         true
     }
 
+    /// Drops the end of a pod; returns whether there was one.
+    pub(super) fn revoke_end(&mut self, uid: &str) -> bool {
+        let before = self.events.len();
+        self.events.retain(|(of, event)| of != uid || is_bound(event));
+        self.events.len() < before
+    }
+
     /// Adds a tentative pod, or gives it a new end. A bound or ended one stays what it is.
     pub(super) fn reserve(&mut self, uid: &str, request: &PodRequest, until: Millis) -> bool {
         if self.knows(uid) {
@@ -218,10 +235,14 @@ impl PodLog {
     fn compact(&mut self) {
         let mut at = 0;
         while let Some((uid, event)) = self.events.get(at) {
+            if !is_bound(event) {
+                at += 1;
+                continue;
+            }
             let later = self.events.get(at + 1..).unwrap_or_default();
             let end = later.iter().position(|(of, event)| of == uid && !is_bound(event));
             let is_alone = |end: usize| later.iter().take(end).all(|(_, event)| !is_bound(event));
-            if is_bound(event) && end.is_some_and(is_alone) {
+            if end.is_some_and(is_alone) {
                 self.events.remove(at);
                 // A pod before it may be alone now.
                 at = 0;

@@ -103,7 +103,8 @@ impl NodeView {
                 self.outdated = None;
                 self.log.cover(&model.covered, |request| concern::concerns(&model, request));
                 let log = &self.log;
-                self.unordered.retain(|uid, _| !model.covered.contains(uid) && !log.has_ended(uid));
+                self.unordered
+                    .retain(|uid, _| log.knows(uid) && !model.covered.contains(uid) && !log.has_ended(uid));
                 if self.unordered.len() < 2 {
                     self.unordered.clear();
                 }
@@ -165,6 +166,13 @@ impl NodeView {
     /// Notes that a pod has ended or is gone.
     pub fn observe_ended(&mut self, uid: &str, now: Millis) {
         if self.log.end(uid, now) {
+            self.replay();
+        }
+    }
+
+    /// Notes that a pod is there, which a list without it has shown as ended.
+    pub fn observe_present(&mut self, uid: &str) {
+        if self.log.revoke_end(uid) {
             self.replay();
         }
     }
@@ -254,11 +262,23 @@ impl NodeView {
     /// the place of the answer is what the node gives.
     pub fn commit(&mut self, uid: &str, request: &PodRequest, now: Millis) -> Verdict {
         let verdict = self.answer(&self.bound, request, now);
-        if matches!(verdict, Verdict::Fits(_)) && !self.covers(uid) {
+        if matches!(verdict, Verdict::Fits(_)) {
+            self.claim(uid, request);
+        }
+        verdict
+    }
+
+    /// Position of a pod among those that this program has claimed and of which no event was seen.
+    pub fn claimed_at(&self, uid: &str) -> Option<usize> {
+        self.log.claimed_at(uid)
+    }
+
+    /// Claims a pod whatever the state is: a state that comes later may lack it.
+    pub fn claim(&mut self, uid: &str, request: &PodRequest) {
+        if !self.covers(uid) {
             let change = self.log.claim(uid, request);
             self.apply(change, request);
         }
-        verdict
     }
 
     /// Gives up the tentative place of a pod; a bound one stays.
@@ -361,7 +381,8 @@ impl NodeView {
             // All orders of those that come are tried there, on what is left of the others.
             return None;
         }
-        let ends: Vec<&str> = self.log.late_ends().collect();
+        let held = |uid: &&str| model.covered.contains(*uid) || self.log.has_start(uid);
+        let ends: Vec<&str> = self.log.late_ends().filter(held).collect();
         if ends.len() > MOST_ENDS {
             return ends.first().copied();
         }
