@@ -215,13 +215,13 @@ fn configuration_is_that_of_the_extender() {
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let object: Value = serde_json::from_str(&ended.stdout).unwrap();
     let extender = &object["extenders"][0];
-    assert_eq!(extender["urlPrefix"], json!("http://127.0.0.1:9479/v1"));
+    assert_eq!(extender["urlPrefix"], json!("http://127.0.0.1:9480/v1"));
     assert_eq!((&extender["bindVerb"], &extender["ignorable"]), (&json!("bind"), &json!(false)));
     let ended = run(&["scheduler", "config", "--filter-only", "--scheduler-name", "numa"]);
     let object: Value = serde_saphyr::from_str(&ended.stdout).unwrap();
     assert_eq!(object["extenders"][0]["bindVerb"], Value::Null);
     assert_eq!(object["profiles"][0]["schedulerName"], json!("numa"));
-    let refused = run(&["scheduler", "serve", "--listen", "0.0.0.0:9479"]);
+    let refused = run(&["scheduler", "serve", "--listen", "0.0.0.0:9480"]);
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("not on loopback"), "{}", refused.stderr);
 }

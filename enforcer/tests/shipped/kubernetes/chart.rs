@@ -88,10 +88,10 @@ fn schema_refuses_unknown_keys_of_every_object_that_it_describes() {
 fn program_takes_the_arguments_of_every_container() {
     let rendered = PRESETS.map(objects).into_iter().chain([everything()]).flatten();
     let mut seen = BTreeSet::new();
-    for object in rendered.filter(|object| object["kind"] == "DaemonSet") {
+    for object in rendered.filter(|object| object["kind"] == "DaemonSet" || object["kind"] == "Deployment") {
         let pod = &object["spec"]["template"]["spec"];
-        let containers = ["initContainers", "containers"].map(|list| pod[list].as_array().unwrap());
-        for container in containers.into_iter().flatten().filter(|one| one.get("args").is_some()) {
+        let containers = ["initContainers", "containers"].map(|list| pod[list].as_array());
+        for container in containers.into_iter().flatten().flatten().filter(|one| one.get("args").is_some()) {
             let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
             let words: Vec<&str> = ["numa-enforcer"].into_iter().chain(args).collect();
             let parsed = command().try_get_matches_from(&words);
@@ -104,7 +104,21 @@ fn program_takes_the_arguments_of_every_container() {
             );
         }
     }
-    assert_eq!(seen, ["install-seccomp", "restore", "run"].map(str::to_owned).into());
+    assert_eq!(seen, ["install-seccomp", "restore", "run", "scheduler"].map(str::to_owned).into());
+}
+
+/// The `ConfigMap` of the chart says what `scheduler config` prints.
+#[test]
+fn configuration_of_kube_scheduler_is_that_of_the_program() {
+    let map = everything()
+        .into_iter()
+        .find(|object| object["kind"] == "ConfigMap" && object["data"].get("config.yaml").is_some());
+    let chart = yaml(map.unwrap()["data"]["config.yaml"].as_str().unwrap());
+    let mut config = Command::new(env!("CARGO_BIN_EXE_numa-enforcer"));
+    let namespace = chart["leaderElection"]["resourceNamespace"].as_str().unwrap();
+    config.args(["scheduler", "config", "--scheduler-name", "numa", "--namespace", namespace]);
+    let printed = String::from_utf8(config.output().unwrap().stdout).unwrap();
+    assert_eq!(chart, yaml(&printed));
 }
 
 #[test]

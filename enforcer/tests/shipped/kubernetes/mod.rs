@@ -14,9 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
-        apps::v1::DaemonSet,
+        apps::v1::{DaemonSet, Deployment},
         core::v1::{ConfigMap, Namespace, ResourceQuota, Service, ServiceAccount},
         networking::v1::NetworkPolicy,
+        policy::v1::PodDisruptionBudget,
         rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
@@ -47,7 +48,9 @@ fn complaints(object: &Value) -> Vec<String> {
             complaints_of::<CustomResourceDefinition>(object)
         }
         "apps/v1/DaemonSet" => complaints_of::<DaemonSet>(object),
+        "apps/v1/Deployment" => complaints_of::<Deployment>(object),
         "networking.k8s.io/v1/NetworkPolicy" => complaints_of::<NetworkPolicy>(object),
+        "policy/v1/PodDisruptionBudget" => complaints_of::<PodDisruptionBudget>(object),
         "rbac.authorization.k8s.io/v1/ClusterRole" => complaints_of::<ClusterRole>(object),
         "rbac.authorization.k8s.io/v1/ClusterRoleBinding" => complaints_of::<ClusterRoleBinding>(object),
         "rbac.authorization.k8s.io/v1/Role" => complaints_of::<Role>(object),
@@ -129,8 +132,10 @@ fn every_object_with_every_switch_on_is_what_the_api_knows() {
         "ConfigMap",
         "CustomResourceDefinition",
         "DaemonSet",
+        "Deployment",
         "Namespace",
         "NetworkPolicy",
+        "PodDisruptionBudget",
         "ResourceQuota",
         "Role",
         "RoleBinding",
