@@ -35,6 +35,8 @@ pub(super) struct PodListing {
     is_partial: bool,
     /// Pods that hold something, by node.
     bound: BTreeMap<String, Vec<PodObject>>,
+    /// Uids of pods that have ended.
+    ended: Vec<String>,
 }
 
 impl Extender {
@@ -47,6 +49,7 @@ impl Extender {
             seen: BTreeSet::new(),
             is_partial: false,
             bound: BTreeMap::new(),
+            ended: Vec::new(),
         });
     }
 
@@ -67,7 +70,10 @@ impl Extender {
         };
         if pod.phase == PodPhase::Ended {
             self.pods.entry(pod.uid.clone()).or_insert_with(|| KnownPod::new(&node, pod.mirror_of.clone()));
-            self.end(&pod.uid, now);
+            match &mut self.listing {
+                Some(listing) => listing.ended.push(pod.uid),
+                None => self.end(&pod.uid, now),
+            }
         } else if let Some(listing) = &mut self.listing {
             listing.bound.entry(node).or_default().push(pod);
         } else {
@@ -104,21 +110,11 @@ impl Extender {
     /// Ends a list of pods: what it does not have is gone, and its order is that of times.
     pub fn end_pod_list(&mut self, now: Millis) {
         let Some(listing) = self.listing.take() else { return };
-        let PodListing { number, began, seen, is_partial, bound } = listing;
+        let PodListing { number, began, seen, is_partial, bound, ended } = listing;
         let unseen = |uid: &&String| !is_partial && !seen.contains(*uid);
         let waiting = self.attempts.begun_before(began).chain(self.claims.begun_before(began));
         let known = self.pods.keys().chain(self.nominations.keys());
         let gone: BTreeSet<String> = waiting.chain(known).filter(unseen).cloned().collect();
-        for uid in gone {
-            self.observe_pod_gone(&uid, now);
-        }
-        for node in self.nodes.values_mut().filter(|node| node.pod_lists < number) {
-            let covered = node.view.model().into_iter().flat_map(|model| &model.covered);
-            let gone: Vec<String> = covered.filter(unseen).filter(|uid| !is_of_file(uid)).cloned().collect();
-            for uid in gone {
-                node.view.observe_ended(&uid, now);
-            }
-        }
         for (name, mut pods) in bound {
             pods.sort_by(|one, other| one.order().cmp(&other.order()));
             for pod in &pods {
@@ -130,6 +126,20 @@ impl Extender {
                 together.sort_by_key(|pod| node.view.claimed_at(pod.kubelet_uid()).unwrap_or(usize::MAX));
                 let held: Vec<_> = together.iter().map(|pod| (pod.kubelet_uid(), &pod.request)).collect();
                 node.view.observe_bound_together(&held);
+            }
+        }
+        // Nothing tells whether they ended before those were bound: behind them, both is tried.
+        for uid in ended {
+            self.end(&uid, now);
+        }
+        for uid in gone {
+            self.observe_pod_gone(&uid, now);
+        }
+        for node in self.nodes.values_mut().filter(|node| node.pod_lists < number) {
+            let covered = node.view.model().into_iter().flat_map(|model| &model.covered);
+            let gone: Vec<String> = covered.filter(unseen).filter(|uid| !is_of_file(uid)).cloned().collect();
+            for uid in gone {
+                node.view.observe_ended(&uid, now);
             }
         }
     }

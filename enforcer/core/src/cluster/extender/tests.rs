@@ -408,6 +408,50 @@ fn nominated_pod_holds_its_place_against_pods_of_lower_or_equal_priority() {
 }
 
 #[test]
+fn nomination_ends_if_a_later_list_lacks_its_pod() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    let mut preemptor = pod("preemptor", 8);
+    preemptor.scheduling.nominated_node = Some("a".into());
+    one.observe_pod(preemptor, 0);
+    assert_eq!(filter(&mut one, &pod("p", 8), &["a"]), format!(" | a: {NO_CPUS}"));
+    one.begin_pod_list(0);
+    one.end_pod_list(0);
+    assert_eq!(filter(&mut one, &pod("p", 8), &["a"]), "a | ");
+}
+
+#[test]
+fn annotation_of_a_mirror_with_the_uid_of_another_pod_is_not_believed() {
+    let mut taken = NodeView::default();
+    taken.observe_state(&state(), 0);
+    taken.observe_bound("victim", &request("victim", 8, 1));
+    let mut one = extender(Binder::Extender, &["a"]);
+    one.observe_state(object("a", state_of(taken.allocations(), 1)), 0);
+    one.observe_pod(on("a", &pod("victim", 8)), 0);
+    let forged = PodObject { mirror_of: Some("victim".into()), ..on("a", &pod("forged", 1)) };
+    one.observe_pod(forged, 0);
+    one.observe_pod_gone("forged", 0);
+    assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), format!(" | a: {NO_CPUS}"));
+}
+
+#[test]
+fn list_keeps_the_order_of_claims_within_a_second() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    for (uid, cpus) in [("first", 2), ("second", 6)] {
+        one.observe_request(uid, &request(uid, cpus, 1), 0);
+        bind(&mut one, uid, "a").unwrap();
+        end(&mut one, uid, "a", BindEnd::Bound);
+    }
+    one.begin_pod_list(1);
+    for (uid, cpus, version) in [("first", 2, 9), ("second", 6, 8)] {
+        let arrival = PodArrival { at: 1, version };
+        one.observe_pod(PodObject { arrival, ..on("a", &pod(uid, cpus)) }, 1);
+    }
+    one.end_pod_list(1);
+    let expected = format!(" | a: {NO_CPUS}");
+    assert_eq!(filter(&mut one, &pod("q", 6), &["a"]), expected, "second is on NUMA node 1");
+}
+
+#[test]
 fn victims_of_preemption_hold_their_place_until_they_are_gone() {
     let mut one = extender(Binder::Extender, &["a"]);
     one.observe_pod(on("a", &pod("victim", 8)), 0);
