@@ -52,8 +52,15 @@ pub(in crate::cluster) fn state() -> NodeState {
 pub(in crate::cluster) fn state_of(allocations: &Allocations, counter: i64) -> NodeState {
     let mut state = state();
     state.revision.counter = counter;
+    hold(&mut state, allocations);
+    state
+}
+
+/// Gives this to the pods of a state that has none.
+pub(in crate::cluster) fn hold(state: &mut NodeState, allocations: &Allocations) {
     let mut taken = CpuSet::new();
-    for (holder, grant) in allocations.iter() {
+    // Devices that are not healthy have a holder without a uid.
+    for (holder, grant) in allocations.iter().filter(|(holder, _)| !holder.pod().uid.is_empty()) {
         let memory = grant.memory.iter().map(|claim| HeldMemory {
             nodes: claim.zone.clone(),
             resource: claim.resource.to_string(),
@@ -84,7 +91,6 @@ pub(in crate::cluster) fn state_of(allocations: &Allocations, counter: i64) -> N
         });
     }
     state.shared_cpus = state.shared_cpus.difference(&taken);
-    state
 }
 
 fn pod(uid: &str, container: HeldContainer) -> HeldPod {

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cluster::{
-    model::tests::state as empty_state,
+    model::tests::{hold, state as empty_state},
     observed::{ApiPod, ApiRejection},
-    state::{DeviceCount, DeviceSupply, HeldContainer, HeldMemory, RejectedPod},
+    state::{DeviceCount, DeviceSupply, RejectedPod},
 };
 
 const GPU: &str = "v.com/gpu";
@@ -116,29 +116,7 @@ impl PlayedNode {
         self.counter += 1;
         state.revision.counter = self.counter;
         state.rejected = self.rejected.clone();
-        // Devices that are not healthy have a holder without a uid.
-        for (holder, grant) in self.allocations.iter().filter(|(holder, _)| !holder.pod().uid.is_empty()) {
-            let memory = grant.memory.iter().map(|claim| HeldMemory {
-                nodes: claim.zone.clone(),
-                resource: claim.resource.to_string(),
-                bytes: claim.bytes.cast_signed(),
-            });
-            let memory: Vec<_> = memory.collect();
-            for held in &memory {
-                let on = held.nodes.first().unwrap();
-                state.memory.iter_mut().find(|supply| supply.node == on).unwrap().free -= held.bytes;
-            }
-            state.shared_cpus = state.shared_cpus.difference(&grant.exclusive);
-            let (name, cpus) = (holder.name().to_owned(), grant.exclusive.clone());
-            let container = HeldContainer { name, cpus, memory, ..HeldContainer::default() };
-            state.pods.push(HeldPod {
-                uid: holder.pod().uid.clone(),
-                namespace: holder.pod().namespace.clone(),
-                name: holder.pod().name.clone(),
-                mirror_of: None,
-                containers: vec![container],
-            });
-        }
+        hold(&mut state, &self.allocations);
         state
     }
 
