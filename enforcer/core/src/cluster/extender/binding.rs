@@ -144,13 +144,13 @@ impl Extender {
     /// If nothing may be sent.
     pub fn begin_bind(&mut self, binding: PodBinding<'_>, now: Millis) -> Result<BindTicket, BindRefusal> {
         let PodBinding { uid, node: name } = binding;
-        if let Some(known) = self.pods.get(uid) {
-            return Err(match known.node.as_str() {
-                node if node == name => BindRefusal::Done,
-                node => BindRefusal::Elsewhere(node.to_owned()),
-            });
+        let claim_that = |state| self.claims.of(uid).iter().find(|claim| claim.state == state);
+        // The reply shows that it is bound before the watch does.
+        let bound = self.pods.get(uid).map(|known| &known.node);
+        if let Some(node) = bound.or_else(|| Some(&claim_that(ClaimState::Bound)?.node)) {
+            return Err(if node == name { BindRefusal::Done } else { BindRefusal::Elsewhere(node.clone()) });
         }
-        if let Some(claim) = self.claims.of(uid).iter().find(|claim| claim.state == ClaimState::OnItsWay) {
+        if let Some(claim) = claim_that(ClaimState::OnItsWay) {
             return Err(BindRefusal::OnItsWay(claim.node.clone()));
         }
         let attempt = self.attempts.get(uid).ok_or(BindRefusal::UnknownPod)?;

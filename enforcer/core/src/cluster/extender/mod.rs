@@ -224,6 +224,7 @@ impl Extender {
         for (name, node) in &mut self.nodes {
             node.tick(name, &leases, now);
         }
+        self.nodes.retain(|_, node| !node.is_unseen());
     }
 
     /// Gives up the reservation of a pod; its claims stay.

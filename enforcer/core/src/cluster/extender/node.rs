@@ -114,6 +114,12 @@ impl ExtenderNode {
         is_taken.then(|| TakenPods { pods: state.pods.clone(), rejected: state.rejected.clone() })
     }
 
+    /// Does no object show the node, and no pod hold anything there? Pods may name any node.
+    pub(super) fn is_unseen(&self) -> bool {
+        let has_object = self.object.is_some() || self.revision.is_some() || self.early.is_some();
+        !has_object && self.nominated.is_empty() && self.unread.is_empty() && self.view.is_empty()
+    }
+
     /// Notes that the Node is gone; returns whether nothing else is known of it.
     pub(super) fn observe_gone(&mut self) -> bool {
         self.object = None;

@@ -5,10 +5,11 @@
 //! state is gone if it was seen and then deleted, or if a whole list of pods that began after the state was
 //! read does not have it.
 //!
-//! Invariant: events of one watch come in the order of the bindings, and are played in that order. Pods of a
-//! list have the order of their times, which is open within one second.
+//! Invariant: events of one watch come in the order of the bindings, and are played in that order. A list has
+//! no order, and lacks what came and went before it was made: a node with listed pods is unknown until its
+//! state covers them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{Extender, node::NominatedPod};
 use crate::cluster::{
@@ -33,24 +34,14 @@ pub(super) struct PodListing {
     seen: BTreeSet<String>,
     /// Whether it has a pod of which not even the uid could be read, so that no pod is known to be gone.
     is_partial: bool,
-    /// Pods that hold something, by node.
-    bound: BTreeMap<String, Vec<PodObject>>,
-    /// Uids of pods that have ended.
-    ended: Vec<String>,
 }
 
 impl Extender {
     /// Begins a whole list of pods; the pods up to [`Self::end_pod_list`] are its items.
     pub fn begin_pod_list(&mut self, now: Millis) {
         self.pod_lists += 1;
-        self.listing = Some(PodListing {
-            number: self.pod_lists,
-            began: now,
-            seen: BTreeSet::new(),
-            is_partial: false,
-            bound: BTreeMap::new(),
-            ended: Vec::new(),
-        });
+        self.listing =
+            Some(PodListing { number: self.pod_lists, began: now, seen: BTreeSet::new(), is_partial: false });
     }
 
     /// Takes a pod, as an item of the list that has begun or as an event.
@@ -70,21 +61,21 @@ impl Extender {
         };
         if pod.phase == PodPhase::Ended {
             self.pods.entry(pod.uid.clone()).or_insert_with(|| KnownPod::new(&node, pod.mirror_of.clone()));
-            match &mut self.listing {
-                Some(listing) => listing.ended.push(pod.uid),
-                None => self.end(&pod.uid, now),
-            }
-        } else if let Some(listing) = &mut self.listing {
-            listing.bound.entry(node).or_default().push(pod);
-        } else {
-            let is_new = !self.pods.contains_key(&pod.uid);
-            let was_expected = self.expect(&pod, &node);
-            let Some(known) = self.nodes.get_mut(&node) else { return };
-            let before = known.view.pending();
-            known.view.observe_bound(pod.kubelet_uid(), &pod.request);
-            if is_new && !was_expected && known.view.pending() > before {
-                self.tally.foreign += 1;
-            }
+            self.end(&pod.uid, now);
+            return;
+        }
+        let is_new = !self.pods.contains_key(&pod.uid);
+        let was_expected = self.expect(&pod, &node);
+        // Its Node may be shown later, by another watch.
+        let known = self.nodes.entry(node).or_default();
+        if self.listing.is_some() {
+            known.view.observe_listed(pod.kubelet_uid(), &pod.request);
+            return;
+        }
+        let before = known.view.pending();
+        known.view.observe_bound(pod.kubelet_uid(), &pod.request);
+        if is_new && !was_expected && known.view.pending() > before {
+            self.tally.foreign += 1;
         }
     }
 
@@ -107,31 +98,14 @@ impl Extender {
         self.pods.remove(uid);
     }
 
-    /// Ends a list of pods: what it does not have is gone, and its order is that of times.
+    /// Ends a list of pods: what it does not have is gone.
     pub fn end_pod_list(&mut self, now: Millis) {
         let Some(listing) = self.listing.take() else { return };
-        let PodListing { number, began, seen, is_partial, bound, ended } = listing;
+        let PodListing { number, began, seen, is_partial } = listing;
         let unseen = |uid: &&String| !is_partial && !seen.contains(*uid);
         let waiting = self.attempts.begun_before(began).chain(self.claims.begun_before(began));
         let known = self.pods.keys().chain(self.nominations.keys());
         let gone: BTreeSet<String> = waiting.chain(known).filter(unseen).cloned().collect();
-        for (name, mut pods) in bound {
-            pods.sort_by(|one, other| one.order().cmp(&other.order()));
-            for pod in &pods {
-                self.expect(pod, &name);
-            }
-            let Some(node) = self.nodes.get_mut(&name) else { continue };
-            for together in pods.chunk_by_mut(|one, next| one.arrival.at == next.arrival.at) {
-                // Those that were claimed here are bound in that order.
-                together.sort_by_key(|pod| node.view.claimed_at(pod.kubelet_uid()).unwrap_or(usize::MAX));
-                let held: Vec<_> = together.iter().map(|pod| (pod.kubelet_uid(), &pod.request)).collect();
-                node.view.observe_bound_together(&held);
-            }
-        }
-        // Nothing tells whether they ended before those were bound: behind them, both is tried.
-        for uid in ended {
-            self.end(&uid, now);
-        }
         for uid in gone {
             self.observe_pod_gone(&uid, now);
         }
@@ -191,11 +165,9 @@ impl Extender {
     fn nominate(&mut self, pod: &PodObject) {
         self.unnominate(&pod.uid);
         let Some(name) = &pod.scheduling.nominated_node else { return };
-        if let Some(node) = self.nodes.get_mut(name) {
-            let nominated = NominatedPod { request: pod.request.clone(), priority: pod.scheduling.priority };
-            node.nominated.insert(pod.uid.clone(), nominated);
-            self.nominations.insert(pod.uid.clone(), name.clone());
-        }
+        let nominated = NominatedPod { request: pod.request.clone(), priority: pod.scheduling.priority };
+        self.nodes.entry(name.clone()).or_default().nominated.insert(pod.uid.clone(), nominated);
+        self.nominations.insert(pod.uid.clone(), name.clone());
     }
 
     fn unnominate(&mut self, uid: &str) {

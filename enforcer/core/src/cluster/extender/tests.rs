@@ -94,6 +94,7 @@ fn end(extender: &mut Extender, uid: &str, node: &str, end: BindEnd) {
 }
 
 const NO_CPUS: &str = RefusalGroup::Cpus.as_str();
+const UNKNOWN: &str = UnknownNode::NoState.as_group();
 
 #[test]
 fn reservation_without_binder_is_replaced_by_the_next_call_and_ends_by_time() {
@@ -307,9 +308,11 @@ fn second_binding_to_the_same_node_after_a_lost_one_is_sent() {
     filter(&mut one, &pod("p", 8), &["a"]);
     assert!(bind(&mut one, "p", "a").is_ok());
     end(&mut one, "p", "a", BindEnd::Bound);
-    one.observe_pod(on("a", &pod("p", 8)), 0);
-    assert_eq!(bind(&mut one, "p", "a"), Err(BindRefusal::Done));
-    assert_eq!(bind(&mut one, "p", "b"), Err(BindRefusal::Elsewhere("a".into())));
+    for when in ["by the reply", "by the event"] {
+        assert_eq!(bind(&mut one, "p", "a"), Err(BindRefusal::Done), "{when}");
+        assert_eq!(bind(&mut one, "p", "b"), Err(BindRefusal::Elsewhere("a".into())), "{when}");
+        one.observe_pod(on("a", &pod("p", 8)), 0);
+    }
 }
 
 #[test]
@@ -433,22 +436,39 @@ fn annotation_of_a_mirror_with_the_uid_of_another_pod_is_not_believed() {
     assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), format!(" | a: {NO_CPUS}"));
 }
 
+/// The watch of nodes may be behind that of pods.
 #[test]
-fn list_keeps_the_order_of_claims_within_a_second() {
-    let mut one = extender(Binder::Extender, &["a"]);
-    for (uid, cpus) in [("first", 2), ("second", 6)] {
-        one.observe_request(uid, &request(uid, cpus, 1), 0);
-        bind(&mut one, uid, "a").unwrap();
-        end(&mut one, uid, "a", BindEnd::Bound);
-    }
+fn pod_on_a_node_that_is_shown_later_holds_its_place() {
+    let mut one = extender(Binder::Extender, &[]);
+    one.observe_pod(on("late", &pod("p", 8)), 0);
+    one.tick(1, 0);
+    one.observe_node(node("late"), 2);
+    one.observe_state(object("late", state()), 2);
+    assert_eq!(filter(&mut one, &pod("q", 8), &["late"]), format!(" | late: {NO_CPUS}"));
+    one.observe_pod(on("never", &pod("r", 8)), 2);
+    one.observe_pod_gone("r", 3);
+    one.tick(1_000_000, 0);
+    assert_eq!(one.nodes.keys().collect::<Vec<_>>(), ["late"]);
+}
+
+/// A pod that was bound before `listed` and deleted may have made the kubelet put `listed` elsewhere.
+#[test]
+fn node_with_listed_pods_is_unknown_until_its_state_covers_them() {
+    let mut one = extender(Binder::Extender, &["a", "b"]);
     one.begin_pod_list(1);
-    for (uid, cpus, version) in [("first", 2, 9), ("second", 6, 8)] {
-        let arrival = PodArrival { at: 1, version };
-        one.observe_pod(PodObject { arrival, ..on("a", &pod(uid, cpus)) }, 1);
-    }
+    one.observe_pod(on("a", &pod("listed", 6)), 1);
     one.end_pod_list(1);
-    let expected = format!(" | a: {NO_CPUS}");
-    assert_eq!(filter(&mut one, &pod("q", 6), &["a"]), expected, "second is on NUMA node 1");
+    assert_eq!(filter(&mut one, &pod("p", 1), &["a", "b"]), format!("b | a: {UNKNOWN}"));
+    one.observe_pod(on("a", &pod("later", 2)), 2);
+    let mut kubelet = NodeView::default();
+    kubelet.observe_state(&state(), 0);
+    for (uid, cpus, counter, expected) in
+        [("listed", 6, 1, format!(" | a: {UNKNOWN}")), ("later", 2, 2, "a | ".into())]
+    {
+        kubelet.observe_bound(uid, &request(uid, cpus, 1));
+        one.observe_state(object("a", state_of(kubelet.allocations(), counter)), 2);
+        assert_eq!(filter(&mut one, &pod("p", 1), &["a"]), expected, "{uid} is covered");
+    }
 }
 
 #[test]

@@ -63,6 +63,19 @@ impl PodLog {
         self.events.iter().chain(&self.claimed)
     }
 
+    /// Is nothing remembered?
+    pub(super) fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.claimed.is_empty() && self.tentative.is_empty()
+    }
+
+    /// Bound pods of which an event was seen.
+    pub(super) fn seen(&self) -> impl Iterator<Item = &PodRequest> {
+        self.events.iter().filter_map(|(_, event)| match event {
+            PodEvent::Bound(request) => Some(&**request),
+            PodEvent::Ended(_) => None,
+        })
+    }
+
     pub(super) fn tentative(&self) -> impl Iterator<Item = &TentativePod> {
         self.tentative.iter()
     }
@@ -84,11 +97,6 @@ impl PodLog {
     /// Has the pod ended?
     pub(super) fn has_ended(&self, uid: &str) -> bool {
         self.events().any(|(of, event)| of == uid && !is_bound(event))
-    }
-
-    /// Position of a pod among the claimed ones.
-    pub(super) fn claimed_at(&self, uid: &str) -> Option<usize> {
-        self.claimed.iter().position(|(of, _)| of == uid)
     }
 
     /// Is the binding of the pod among the events?

@@ -28,10 +28,12 @@ mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numa_placement::{Allocations, PodRequest};
+use numa_placement::{Allocations, PodName, PodRequest};
 use numa_topology::set::NodeSet;
 
 pub(super) use self::concern::{concerns, may_concern};
+#[cfg(test)]
+pub(super) use self::reuse::take_over_init_memory;
 pub use self::verdict::{PredictedContainer, PredictedPlace, RefusalGroup, UnknownNode, Verdict};
 use self::{
     holdings::{Holdings, NodeReply},
@@ -70,6 +72,8 @@ pub struct NodeView {
     doubt: Option<UnknownNode>,
     /// Names by uid of bound pods whose order decides what is left, and is not known.
     unordered: BTreeMap<String, String>,
+    /// Whether pods may have come and gone, unseen, between bound ones that the state does not cover.
+    has_gap: bool,
     /// Number of changes: an answer of an older version may not be that of now.
     version: u64,
 }
@@ -144,6 +148,16 @@ impl NodeView {
         }
         let change = self.log.bind(uid, request);
         self.apply(change, request);
+    }
+
+    /// Notes a bound pod of a list. Another one may have come before it and gone unseen, so if the state does
+    /// not cover it nothing is certain until one does.
+    pub fn observe_listed(&mut self, uid: &str, request: &PodRequest) {
+        self.observe_bound(uid, request);
+        if !self.has_gap && self.log.has_start(uid) {
+            self.has_gap = true;
+            self.replay();
+        }
     }
 
     fn apply(&mut self, change: LogChange, request: &PodRequest) {
@@ -268,11 +282,6 @@ impl NodeView {
         verdict
     }
 
-    /// Position of a pod among those that this program has claimed and of which no event was seen.
-    pub fn claimed_at(&self, uid: &str) -> Option<usize> {
-        self.log.claimed_at(uid)
-    }
-
     /// Claims a pod whatever the state is: a state that comes later may lack it.
     pub fn claim(&mut self, uid: &str, request: &PodRequest) {
         if !self.covers(uid) {
@@ -317,6 +326,11 @@ impl NodeView {
         self.log.pending()
     }
 
+    /// Is there no state, and no event of a pod that is remembered?
+    pub fn is_empty(&self) -> bool {
+        self.model.is_none() && self.log.is_empty()
+    }
+
     /// The model of the last state.
     pub const fn model(&self) -> Option<&NodeModel> {
         self.model.as_ref()
@@ -356,13 +370,22 @@ impl NodeView {
         match &self.model {
             None => self.bound = Holdings::default(),
             Some(model) => {
-                (self.bound, self.doubt) = self.play(model, self.log.events());
-                let open = || self.open_end(model).map(|pod| UnknownNode::OpenEnd(pod.to_owned()));
-                let doubt = self.doubt.clone().or_else(open);
-                self.doubt = doubt;
+                let (bound, doubt) = self.play(model, self.log.events());
+                self.bound = bound;
+                let behind_gap = self.behind_gap(model).map(|pod| UnknownNode::Gap(pod.to_string()));
+                self.has_gap = behind_gap.is_some();
+                let doubt = doubt.or(behind_gap);
+                self.doubt =
+                    doubt.or_else(|| self.open_end(model).map(|pod| UnknownNode::OpenEnd(pod.to_owned())));
             }
         }
         self.add_tentative();
+    }
+
+    /// A bound pod that may be elsewhere than the events say, because some were missed.
+    fn behind_gap(&self, model: &NodeModel) -> Option<&PodName> {
+        let seen = self.has_gap.then(|| self.log.seen()).into_iter().flatten();
+        seen.filter(|request| concerns(model, request)).map(|request| &request.name).next()
     }
 
     /// Puts tentative pods beside the bound ones.

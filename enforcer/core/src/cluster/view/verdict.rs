@@ -42,6 +42,8 @@ pub enum UnknownNode {
     FreedMemory(String),
     /// These pods were bound at the same time, and their order decides what is left.
     Unordered(String),
+    /// Events were missed before this pod was bound, and no state covers it.
+    Gap(String),
     /// This pod has ended, and pods that came before the API showed that may have what it held.
     OpenEnd(String),
     /// Another controller pins this pod, and what it gives is not known.
@@ -84,6 +86,10 @@ impl fmt::Display for UnknownNode {
             Self::OpenEnd(uid) => {
                 write!(f, "the pod with uid {uid} has ended, and pods bound before may have what it held")
             }
+            Self::Gap(pod) => write!(
+                f,
+                "pods may have come and gone unseen before pod {pod}, which the state of the node does not cover"
+            ),
             Self::Misfit(pod) => write!(f, "pod {pod} is bound to the node and does not fit by its state"),
             Self::OtherController(pod) => write!(f, "another controller pins pod {pod}"),
             Self::Undescribed(pod, undescribed) => write!(

@@ -6,13 +6,15 @@
 //! and the extender start again when no binding is on its way: the API server takes milliseconds for one, and
 //! a process more than a second to start.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod kubelet;
 
-use numa_placement::{Allocations, ContainerRequest, QosClass, admit, remove};
-use proptest::{prelude::*, test_runner::RngSeed};
+use std::collections::{BTreeMap, VecDeque};
 
+use numa_placement::{Allocations, QosClass};
+use proptest::prelude::*;
+
+use self::kubelet::{Kubelet, empty_state, pod_number};
 use super::*;
-use crate::cluster::model::NodeModel;
 
 const NODES: [&str; 3] = ["n0", "n1", "n2"];
 
@@ -33,6 +35,8 @@ enum Step {
     /// The extender asks for what has become of bindings without a reply.
     Settle,
     KubeletSees(usize),
+    /// Containers of a node start.
+    Starts(usize),
     Publish(usize),
     /// A state of a node reaches the extender: the newest, or one of the last ones.
     StateArrives(usize, usize),
@@ -43,12 +47,18 @@ enum Step {
     /// A pod ends; its kubelet frees what it held before the API server shows the end.
     End(usize),
     EndIsShown(usize),
+    /// The extender's watch of pods breaks; it lists them.
+    Relist,
+    /// A scheduler means a pod for a node.
+    Nominate(usize, usize),
     RestartExtender,
     RestartScheduler,
     RestartKubelet(usize),
     /// A pod comes to a node by hand.
     Foreign(usize, usize),
     Pass,
+    /// So much time that reservations end, and ends of pods are forgotten.
+    PassLong,
 }
 
 fn step(with_foreign: bool) -> impl Strategy<Value = Step> {
@@ -63,6 +73,7 @@ fn step(with_foreign: bool) -> impl Strategy<Value = Step> {
         1 => any.clone().prop_map(Step::Vanish),
         2 => Just(Step::Settle),
         10 => any.clone().prop_map(Step::KubeletSees),
+        3 => any.clone().prop_map(Step::Starts),
         6 => any.clone().prop_map(Step::Publish),
         6 => (any.clone(), 0..4usize).prop_map(|(node, back)| Step::StateArrives(node, back)),
         1 => any.clone().prop_map(Step::DamagedState),
@@ -70,6 +81,8 @@ fn step(with_foreign: bool) -> impl Strategy<Value = Step> {
         2 => any.clone().prop_map(Step::Delete),
         4 => any.clone().prop_map(Step::End),
         4 => any.clone().prop_map(Step::EndIsShown),
+        1 => Just(Step::Relist),
+        1 => (any.clone(), any.clone()).prop_map(|(pod, node)| Step::Nominate(pod, node)),
         1 => Just(Step::RestartExtender),
         1 => Just(Step::RestartScheduler),
         1 => any.clone().prop_map(Step::RestartKubelet),
@@ -77,27 +90,18 @@ fn step(with_foreign: bool) -> impl Strategy<Value = Step> {
             if with_foreign { Step::Foreign(node, size) } else { Step::Pass }
         }),
         2 => Just(Step::Pass),
+        1 => Just(Step::PassLong),
     ]
 }
 
 /// An event of the API server's pod watch.
 #[derive(Debug, Clone)]
 enum ApiEvent {
+    /// It has no node; a scheduler may mean one for it.
+    Waits(PodObject),
     Bound(PodObject),
     /// It is terminal, and then gone.
     Gone(PodObject),
-}
-
-#[derive(Debug)]
-struct Kubelet {
-    model: NodeModel,
-    held: Allocations,
-    /// Position in the events.
-    seen: usize,
-    admitted: BTreeSet<String>,
-    rejected: Vec<RejectedPod>,
-    states: Vec<NodeState>,
-    counter: i64,
 }
 
 /// A binding that was sent.
@@ -131,45 +135,11 @@ struct World {
     refused: Vec<String>,
 }
 
-fn sizes(number: usize) -> PodRequest {
-    let uid = format!("p{number}");
-    let cpus = [1, 2, 3, 4, 6, 8][number % 6];
-    let mut request = request(&uid, cpus, 1 + number as u64 % 5);
-    if number.is_multiple_of(7) {
-        request.containers.push(ContainerRequest::guaranteed("second", 2_000, 1 << 30));
-    }
-    if number.is_multiple_of(11) {
-        request.qos = QosClass::Burstable;
-    }
-    request
-}
-
-impl Kubelet {
-    fn new() -> Self {
-        let model = NodeModel::new(&state()).unwrap();
-        Self {
-            held: model.allocations.clone(),
-            model,
-            seen: 0,
-            admitted: BTreeSet::new(),
-            rejected: Vec::new(),
-            states: vec![state()],
-            counter: 0,
-        }
-    }
-
-    fn state(&self) -> NodeState {
-        let mut state = state_of(&self.held, self.counter);
-        state.rejected.clone_from(&self.rejected);
-        state
-    }
-}
-
 impl World {
     fn new(binder: Binder) -> Self {
-        let kubelets = NODES.map(|name| (name, Kubelet::new())).into_iter().collect();
+        let kubelets = NODES.map(|name| (name, Kubelet::new(name))).into_iter().collect();
         Self {
-            extender: extender(binder, &NODES),
+            extender: World::empty_extender(binder),
             binder,
             now: 0,
             calls: 0,
@@ -188,6 +158,17 @@ impl World {
         }
     }
 
+    fn empty_extender(binder: Binder) -> Extender {
+        let mut extender = Extender::new(ExtenderSettings { binder, ..ExtenderSettings::default() });
+        for name in NODES {
+            extender.observe_node(node(name), 0);
+            extender.observe_state(object(name, empty_state(name)), 0);
+        }
+        extender.begin_pod_list(0);
+        extender.end_pod_list(0);
+        extender
+    }
+
     fn pick<'a, T>(among: impl Iterator<Item = T> + 'a, at: usize) -> Option<T> {
         let all: Vec<T> = among.collect();
         let number = all.len();
@@ -198,7 +179,7 @@ impl World {
         self.now += 10;
         match step {
             Step::Create => {
-                let pod = pod_of(sizes(self.created));
+                let pod = pod_of(pod_number(self.created));
                 self.created += 1;
                 self.pending.insert(pod.uid.clone(), pod);
             }
@@ -219,18 +200,21 @@ impl World {
             }
             Step::Settle => self.settle(),
             Step::KubeletSees(at) => self.kubelet_sees(NODES[at % 3]),
-            Step::Publish(at) => self.publish(NODES[at % 3]),
+            Step::Starts(at) => self.kubelet_mut(NODES[at % 3]).start_containers(),
+            Step::Publish(at) => self.kubelet_mut(NODES[at % 3]).publish(),
             Step::StateArrives(at, back) => self.state_arrives(NODES[at % 3], back),
             Step::DamagedState(at) => self.damaged_state(NODES[at % 3]),
             Step::PodEvent => self.pod_event(),
             Step::Delete(at) => self.delete(at),
             Step::End(at) => self.end(at),
             Step::EndIsShown(at) => self.show_end(at),
+            Step::Relist => self.list_pods(),
+            Step::Nominate(at, node) => self.nominate(at, NODES[node % 3]),
             Step::RestartExtender => self.restart_extender(),
             Step::RestartScheduler => self.chosen.clear(),
             Step::RestartKubelet(at) => self.restart_kubelet(NODES[at % 3]),
             Step::Foreign(at, size) => {
-                let mut request = sizes(size);
+                let mut request = pod_number(size);
                 request.name = PodName::new("default", format!("f{}", self.foreign));
                 request.name.uid = request.name.name.clone();
                 self.foreign += 1;
@@ -238,12 +222,34 @@ impl World {
                 self.bound.insert(pod.uid.clone(), pod.clone());
                 self.events.push(ApiEvent::Bound(pod));
             }
-            Step::Pass => {
-                self.now += 500;
-                self.extender.tick(self.now, 0);
-                self.live();
+            Step::Pass => self.pass(500),
+            Step::PassLong => {
+                // The scheduler binds what it has chosen, or gives it up.
+                self.chosen.clear();
+                if self.binder == Binder::Extender || self.on_its_way.is_empty() {
+                    self.watch_all();
+                    self.pass(1_000_000);
+                }
             }
         }
+    }
+
+    fn pass(&mut self, time: Millis) {
+        self.now += time;
+        self.live();
+        self.extender.tick(self.now, 0);
+        self.live();
+    }
+
+    fn kubelet_mut(&mut self, name: &str) -> &mut Kubelet {
+        self.kubelets.get_mut(name).unwrap()
+    }
+
+    fn nominate(&mut self, at: usize, node: &str) {
+        let Some(uid) = Self::pick(self.pending.keys().cloned(), at) else { return };
+        let pod = self.pending.get_mut(&uid).unwrap();
+        pod.scheduling.nominated_node = Some(node.to_owned());
+        self.events.push(ApiEvent::Waits(pod.clone()));
     }
 
     /// The daemons of all nodes live.
@@ -253,8 +259,13 @@ impl World {
         }
     }
 
+    /// A scheduler that binds itself calls again once its binding has ended; one whose call for a binding got
+    /// no reply in time calls again at once.
     fn filter(&mut self, at: usize) {
+        let is_binding = |uid: &String| self.on_its_way.iter().any(|sent| sent.uid == *uid);
+        let binds = self.binder == Binder::Scheduler;
         let waiting = self.pending.keys().filter(|uid| !self.chosen.contains_key(*uid));
+        let waiting = waiting.filter(|uid| !(binds && is_binding(uid)));
         let Some(pod) = Self::pick(waiting.cloned(), at).and_then(|uid| self.pending.get(&uid).cloned())
         else {
             return;
@@ -334,6 +345,7 @@ impl World {
         if !self.without_reply.is_empty() || self.binder == Binder::Scheduler {
             return;
         }
+        self.watch_all();
         self.now += 120_000;
         self.live();
         for claim in self.extender.unsettled(self.now) {
@@ -349,37 +361,16 @@ impl World {
         let kubelet = self.kubelets.get_mut(name).unwrap();
         let Some(event) = self.events.get(kubelet.seen) else { return };
         kubelet.seen += 1;
-        let (ApiEvent::Bound(pod) | ApiEvent::Gone(pod)) = event;
-        if pod.node.as_deref() != Some(name) {
-            return;
+        match event {
+            ApiEvent::Gone(pod) if pod.node.as_deref() == Some(name) => kubelet.free(pod),
+            ApiEvent::Bound(pod) if pod.node.as_deref() == Some(name) && !kubelet.admit(pod) => {
+                self.refused.push(pod.uid.clone());
+                if let Some(pod) = self.bound.remove(&pod.uid) {
+                    self.events.push(ApiEvent::Gone(pod));
+                }
+            }
+            _ => {}
         }
-        if matches!(event, ApiEvent::Gone(_)) {
-            remove(&mut kubelet.held, &pod.request.name);
-            kubelet.admitted.remove(&pod.uid);
-            return;
-        }
-        let request = kubelet.model.request_of(&pod.request);
-        if request.qos != QosClass::Guaranteed {
-            return;
-        }
-        let (inventory, settings) = (&kubelet.model.inventory, &kubelet.model.settings);
-        if admit(inventory, settings, &mut kubelet.held, &request).is_ok() {
-            kubelet.admitted.insert(pod.uid.clone());
-            return;
-        }
-        self.refused.push(pod.uid.clone());
-        let reason = "TopologyAffinityError".to_owned();
-        kubelet.rejected.push(RejectedPod { uid: pod.uid.clone(), reason, at: 1 });
-        if let Some(pod) = self.bound.remove(&pod.uid) {
-            self.events.push(ApiEvent::Gone(pod));
-        }
-    }
-
-    fn publish(&mut self, name: &'static str) {
-        let kubelet = self.kubelets.get_mut(name).unwrap();
-        kubelet.counter += 1;
-        let state = kubelet.state();
-        kubelet.states.push(state);
     }
 
     fn state_arrives(&mut self, name: &'static str, back: usize) {
@@ -389,9 +380,7 @@ impl World {
     }
 
     fn damaged_state(&mut self, name: &'static str) {
-        let kubelet = self.kubelets.get_mut(name).unwrap();
-        kubelet.counter += 1;
-        let mut state = kubelet.state();
+        let mut state = self.kubelet_mut(name).next_state();
         state.memory[0].free = -1;
         self.extender.observe_state(object(name, state), self.now);
     }
@@ -400,12 +389,19 @@ impl World {
         let Some(event) = self.events.get(self.watched) else { return };
         self.watched += 1;
         match event.clone() {
-            ApiEvent::Bound(pod) => self.extender.observe_pod(pod, self.now),
+            ApiEvent::Waits(pod) | ApiEvent::Bound(pod) => self.extender.observe_pod(pod, self.now),
             ApiEvent::Gone(pod) => {
                 let ended = PodObject { phase: PodPhase::Ended, ..pod.clone() };
                 self.extender.observe_pod(ended, self.now);
                 self.extender.observe_pod_gone(&pod.uid, self.now);
             }
+        }
+    }
+
+    /// No watch that works is minutes late.
+    fn watch_all(&mut self) {
+        while self.watched < self.events.len() {
+            self.pod_event();
         }
     }
 
@@ -423,8 +419,7 @@ impl World {
         });
         let Some(pod) = Self::pick(running.cloned().collect::<Vec<_>>().into_iter(), at) else { return };
         let kubelet = self.kubelets.get_mut(pod.node.as_deref().unwrap()).unwrap();
-        remove(&mut kubelet.held, &pod.request.name);
-        kubelet.admitted.remove(&pod.uid);
+        kubelet.free(&pod);
         self.bound.remove(&pod.uid);
         self.ended.push(pod);
     }
@@ -451,11 +446,13 @@ impl World {
             self.extender.observe_node(node(name), self.now);
             self.state_arrives(name, 0);
         }
-        // A list has no order, so its pods count once a state covers them.
+        self.list_pods();
+    }
+
+    fn list_pods(&mut self) {
         self.extender.begin_pod_list(self.now);
-        for (version, pod) in self.bound.values().chain(&self.ended).enumerate() {
-            let arrival = PodArrival { at: 1, version: version as u64 };
-            self.extender.observe_pod(PodObject { arrival, ..pod.clone() }, self.now);
+        for pod in self.pending.values().chain(self.bound.values()).chain(&self.ended) {
+            self.extender.observe_pod(pod.clone(), self.now);
         }
         self.extender.end_pod_list(self.now);
         self.watched = self.events.len();
@@ -466,9 +463,9 @@ impl World {
         for _ in self.kubelets[name].seen..self.events.len() {
             self.kubelet_sees(name);
         }
-        let kubelet = self.kubelets.get_mut(name).unwrap();
+        let kubelet = self.kubelet_mut(name);
         kubelet.rejected.clear();
-        self.publish(name);
+        kubelet.publish();
     }
 
     /// Everything that is on its way arrives.
@@ -478,6 +475,10 @@ impl World {
         }
         self.without_reply.clear();
         self.chosen.clear();
+        for pod in self.pending.values_mut() {
+            pod.scheduling.nominated_node = None;
+            self.events.push(ApiEvent::Waits(pod.clone()));
+        }
         while !self.ended.is_empty() {
             self.show_end(0);
         }
@@ -488,11 +489,9 @@ impl World {
                 }
             }
         }
-        while self.watched < self.events.len() {
-            self.pod_event();
-        }
+        self.watch_all();
         for name in NODES {
-            self.publish(name);
+            self.kubelet_mut(name).publish();
             self.state_arrives(name, 0);
         }
         self.settle();
@@ -531,12 +530,7 @@ impl World {
             let call = FilterCall { pod, nodes: &nodes, number: self.calls, accepted: self.now };
             let passed = self.extender.filter(call, self.now).passed;
             self.extender.observe_pod_gone(&pod.uid, self.now);
-            let admits = NODES.iter().enumerate().filter(|(_, name)| {
-                let Kubelet { model, held, .. } = &self.kubelets[**name];
-                let request = model.request_of(&pod.request);
-                request.qos != QosClass::Guaranteed
-                    || admit(&model.inventory, &model.settings, &mut held.clone(), &request).is_ok()
-            });
+            let admits = NODES.iter().enumerate().filter(|(_, name)| self.kubelets[**name].admits(pod));
             let admits: Vec<usize> = admits.map(|(at, _)| at).collect();
             if self.binder == Binder::Extender || pod.request.qos != QosClass::Guaranteed {
                 prop_assert_eq!(passed, admits, "{:?}", pod.uid);
@@ -565,10 +559,7 @@ fn run(binder: Binder, steps: Vec<Step>) -> Result<World, TestCaseError> {
 }
 
 proptest! {
-    // The same cases in each run. Others find what is open: after a restart the extender does not know a
-    // pod that was bound before another one and deleted before the kubelet has seen either, so the other
-    // one may be elsewhere than predicted.
-    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(7), ..ProptestConfig::with_cases(32) })]
+    #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
     fn no_pod_is_refused_and_nothing_is_left_where_the_extender_binds(
         steps in prop::collection::vec(step(false), 1..160),
