@@ -150,6 +150,16 @@ pub(crate) fn build_conformance(workspace: &Workspace) -> Result<PathBuf> {
     build_binary(workspace, "conformance", BuildProfile::Dev)
 }
 
+/// Builds the program that sends bursts of pods to the product's scheduler.
+pub(crate) fn build_burst(workspace: &Workspace) -> Result<PathBuf> {
+    build_binary(workspace, "scheduler-burst", BuildProfile::Dev)
+}
+
+/// Builds a program of `tests/burst` that measures.
+pub(crate) fn build_measuring_burst(workspace: &Workspace, program: &str) -> Result<PathBuf> {
+    build_selected(workspace, &["--package", "enforcer-burst"], program, BuildProfile::Release)
+}
+
 /// Builds the tests of the kernel side (`enforcer/tests/kernel_side`) without running them.
 pub(crate) fn build_kernel_side_tests(workspace: &Workspace) -> Result<PathBuf> {
     let step = ProgressStep::begin("build the tests of the kernel side");

@@ -24,5 +24,5 @@ pub use self::{
     front::ApiFront,
     objects::{accept, define},
     server::ApiServer,
-    stub::{ApiStub, Fault, StubKind},
+    stub::{ApiStub, Fault, StubBinding, StubKind},
 };

@@ -5,6 +5,7 @@
 //! of one run is told so. Everything is measured with the release build.
 
 mod placement;
+mod scheduler;
 mod table;
 
 use std::{fs, path::Path, process::Command};
@@ -72,6 +73,8 @@ enum BenchPart {
     Recording,
     /// The program itself, on this host and in a crowded guest
     Program,
+    /// The scheduler's extender: latency, pods per second, memory, bursts, and a million pods
+    Scheduler,
 }
 
 /// Measures and prints.
@@ -103,6 +106,10 @@ pub(crate) fn run(workspace: &Workspace, arguments: &BenchArguments) -> Result<(
     }
     if wanted(BenchPart::Program) {
         measure_program(workspace)?;
+    }
+    // It takes half an hour, and is no part of a run that names no part.
+    if arguments.part == Some(BenchPart::Scheduler) {
+        scheduler::measure(workspace)?.iter().for_each(|line| println!("{line}"));
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ mod alerts;
 mod api_front;
 mod attempt;
 mod bill;
+mod burst;
 mod chart;
 mod conformance;
 mod daemon;

@@ -3,8 +3,8 @@
 use anyhow::Result;
 
 use super::{
-    alerts, bill, chart, conformance, dependencies, dist, emulated, host, lint, page, tally::TestTally,
-    workflows,
+    alerts, bill, burst, chart, conformance, dependencies, dist, emulated, host, lint, page,
+    tally::TestTally, workflows,
 };
 use crate::{arch, progress::ProgressStep as Progress, workspace::Workspace};
 
@@ -73,6 +73,11 @@ pub(super) const STEPS: &[TestStep] = &[
         "chart",
         "Helm on the chart: lint, the presets that are rendered from it, values that are refused",
         chart::run,
+    ),
+    parts(
+        "scheduler-burst",
+        "bursts of pods: kubelets refuse some that kube-scheduler places alone, and none with the product",
+        burst::run,
     ),
     parts(
         "page",

@@ -11,7 +11,7 @@ use hyper::{
 use serde_json::{Value, json};
 
 use super::{
-    Shared, StubState, binding,
+    Shared, StubBinding, StubState, binding,
     fault::Fault,
     request::{Target, parameter},
     store::{Store, merge},
@@ -76,7 +76,10 @@ fn bind(state: &mut StubState, pod: &Target, body: &[u8]) -> Response<StubBody> 
         return refused(400, "BadRequest", "the body is no JSON", &[]);
     };
     match binding::bind(&mut state.store, pod, &sent) {
-        Ok(()) => object(201, &json!({"kind": "Status", "apiVersion": "v1", "status": "Success"})),
+        Ok(node) => {
+            state.bindings.push(StubBinding { pod: pod.name.clone().unwrap_or_default(), node });
+            object(201, &json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
+        }
         Err((code, reason, message)) => refused(code, reason, message, &[]),
     }
 }
@@ -140,10 +143,8 @@ fn serve(
 fn list(store: &Store, target: &Target, query: &str) -> Response<StubBody> {
     let number = |name: &str| parameter(query, name).and_then(|text| text.parse::<usize>().ok());
     let (from, limit) = (number("continue").unwrap_or(0), number("limit").filter(|limit| *limit > 0));
-    let mut items = store.list(target);
-    let end = limit.map_or(items.len(), |limit| from.saturating_add(limit).min(items.len()));
-    let rest = items.len() - end;
-    items = items.drain(from.min(end)..end).collect();
+    let (mut items, rest) = store.page(target, from, limit);
+    let end = from.saturating_add(items.len());
     if !target.kind.group.contains("numa-enforcer") {
         for item in items.iter_mut().filter_map(Value::as_object_mut) {
             item.remove("kind");

@@ -12,8 +12,8 @@ pub(super) fn pod_of(path: &str) -> Option<&str> {
 /// Why a pod is not bound: HTTP status, reason, words.
 pub(super) type Unbound = (u16, &'static str, &'static str);
 
-/// Binds a pod: sets its node, and merges the annotations of the binding.
-pub(super) fn bind(store: &mut Store, pod: &Target, binding: &Value) -> Result<(), Unbound> {
+/// Binds a pod: sets its node, and merges the annotations of the binding. Returns the node.
+pub(super) fn bind(store: &mut Store, pod: &Target, binding: &Value) -> Result<String, Unbound> {
     let Some(mut object) = store.get(pod).cloned() else { return Err((404, "NotFound", "pod not found")) };
     let asked = binding.pointer("/metadata/uid").filter(|uid| **uid != json!(""));
     if asked.is_some_and(|uid| object.pointer("/metadata/uid") != Some(uid)) {
@@ -29,7 +29,8 @@ pub(super) fn bind(store: &mut Store, pod: &Target, binding: &Value) -> Result<(
     for (name, value) in binding["metadata"]["annotations"].as_object().into_iter().flatten() {
         object["metadata"]["annotations"][name] = value.clone();
     }
+    let node = object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
     store.put(pod, object);
     store.count_write();
-    Ok(())
+    Ok(node)
 }

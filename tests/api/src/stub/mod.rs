@@ -47,6 +47,16 @@ struct StubState {
     silenced_watches: u64,
     /// `nodes/NAME/proxy/configz` and the like: answers to `GET` by path.
     pages: Vec<(String, Value)>,
+    bindings: Vec<StubBinding>,
+}
+
+/// A binding that the stub has accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StubBinding {
+    /// Name of the pod.
+    pub pod: String,
+    /// Its node.
+    pub node: String,
 }
 
 impl StubState {
@@ -111,6 +121,7 @@ impl ApiStub {
             ended_watches: 0,
             silenced_watches: 0,
             pages: Vec::new(),
+            bindings: Vec::new(),
         };
         let (changed, end) = (Sender::new(0), Sender::new(false));
         let shared = Shared { state: Arc::new(Mutex::new(state)), changed };
@@ -183,6 +194,11 @@ impl ApiStub {
         let removed = target.is_some_and(|target| self.shared.state().store.remove(&target).is_some());
         self.shared.notify();
         removed
+    }
+
+    /// Accepted bindings in their order, from this position on: a kubelet admits its pods in that order.
+    pub fn bindings_from(&self, position: usize) -> Vec<StubBinding> {
+        self.shared.state().bindings.get(position..).unwrap_or_default().to_vec()
     }
 
     /// Answers `GET` of exactly this path with a value, such as `/api/v1/nodes/a/proxy/configz`.

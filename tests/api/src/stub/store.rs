@@ -71,6 +71,16 @@ impl Store {
         within.map(|(_, object)| object.clone()).collect()
     }
 
+    /// At most `limit` objects of a collection behind the first `from`, and how many follow.
+    pub(super) fn page(&self, target: &Target, from: usize, limit: Option<usize>) -> (Vec<Value>, usize) {
+        let within = || self.objects.iter().filter(|(key, _)| is_in(key, target)).skip(from);
+        let all = within().count();
+        let items: Vec<Value> =
+            within().take(limit.unwrap_or(usize::MAX)).map(|(_, object)| object.clone()).collect();
+        let rest = all - items.len();
+        (items, rest)
+    }
+
     /// Creates or replaces an object; equal content is no change. What is stored, and whether it changed.
     pub(super) fn put(&mut self, target: &Target, mut object: Value) -> (Value, bool) {
         let Some(key) = key(target) else { return (object, false) };
