@@ -153,7 +153,7 @@ pub(crate) fn publish_node(
         let tally = Arc::<EventTally>::default();
         let (predictions, outcomes) = predictions::PredictionEvents::channel(Arc::clone(&tally));
         of_predictions = Some(predictions);
-        events::EventOutput { turns, outcomes, tally, unwritten }
+        events::EventOutput { turns: turns.clone(), outcomes, tally, unwritten }
     });
     let predictions = Arc::<PredictionTally>::default();
     let tally = events.as_ref().map(|output| Arc::clone(&output.tally));
@@ -176,6 +176,7 @@ pub(crate) fn publish_node(
     let observer = observe::NodeObserver {
         host: host.clone(),
         kubelet: kubelet.clone(),
+        turns: Some(turns),
         placed,
         is_beside_engine: false,
         outdated,

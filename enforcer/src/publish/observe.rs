@@ -16,9 +16,9 @@ use enforcer_cluster::{PublishedObject, WatchedPods, send_if_different};
 use enforcer_core::{
     cluster::{
         exported::{ExportInputs, ExportedKind, ReservedAmounts},
-        observed::{ApiPod, NodeInApi, NodeInputs, NodeObservation, NodeStateSource},
+        observed::{ApiPod, LocalitySteps, NodeInApi, NodeInputs, NodeObservation, NodeStateSource},
         own_engine::OwnPart,
-        state::{InexactSource, NodeState},
+        state::{InexactSource, MeasuredLocality, NodeState},
     },
     policy::KubeletSettings,
 };
@@ -37,6 +37,7 @@ use tokio::sync::{Notify, watch};
 use super::{ClusterAnswers, MadeObject, features::FeatureWriter, predictions::PredictionWatch, process_of};
 use crate::{
     engine::{LedgerSnapshot, SharedLedger},
+    serve::Latest,
     wall_clock,
 };
 
@@ -63,6 +64,8 @@ const NO_STATE: &str = "the cluster sees an older state of this node, or none";
 pub(super) struct NodeObserver {
     pub(super) host: HostRoot,
     pub(super) kubelet: KubeletSettings,
+    /// What the last turn found, in a daemon.
+    pub(super) turns: Option<Latest>,
     /// What this daemon has given to containers.
     pub(super) placed: SharedLedger,
     /// The daemon of this configuration places containers, and this is a command beside it.
@@ -90,7 +93,7 @@ impl Surroundings {
         &'a self,
         observation: &'a NodeObservation,
         api: &'a NodeInApi,
-        engine: OwnPart<'a>,
+        (engine, measured): (OwnPart<'a>, Option<MeasuredLocality>),
         inexact: &'a [InexactSource],
     ) -> NodeInputs<'a> {
         NodeInputs {
@@ -100,6 +103,7 @@ impl Surroundings {
             observation,
             api,
             engine,
+            measured,
         }
     }
 }
@@ -137,6 +141,7 @@ impl NodeObserver {
         let mut source: Option<NodeStateSource> = None;
         let mut surroundings: Option<Surroundings> = None;
         let (mut stamps, mut asked, mut searched) = (None, Instant::now(), Instant::now());
+        let (mut locality, start) = (LocalitySteps::default(), Instant::now());
         let (mut granted, mut engine) = self.placed.snapshot();
         while !states.is_closed() {
             // The pods follow the first answer at once, and without them a state may be less exact.
@@ -170,7 +175,11 @@ impl NodeObserver {
                 (stamps, asked) = (now, Instant::now());
                 let source = source.get_or_insert_with(|| answer.new_states());
                 let api = in_api(&answer, &known);
-                tell(degraded, self.observe(source, around, (&api, &engine), states, exports).err());
+                let measured = self.turns.as_ref().and_then(|turns| {
+                    locality.note(&turns.borrow().as_ref()?.audit.workloads, start.elapsed())
+                });
+                let ours = (&engine, measured);
+                tell(degraded, self.observe(source, around, (&api, ours), states, exports).err());
             }
             thread::sleep(LOOK);
         }
@@ -181,7 +190,7 @@ impl NodeObserver {
         &mut self,
         source: &mut NodeStateSource,
         around: &Surroundings,
-        (api, engine): (&NodeInApi, &LedgerSnapshot),
+        (api, (engine, measured)): (&NodeInApi, (&LedgerSnapshot, Option<MeasuredLocality>)),
         states: &watch::Sender<Option<PublishedObject>>,
         exports: &[MadeObject],
     ) -> Result<(), String> {
@@ -189,12 +198,12 @@ impl NodeObserver {
         let mut inexact = around.settings.inexact.clone();
         let now = Instant::now();
         inexact.extend(self.predictions.as_ref().and_then(|predictions| predictions.doubt(now)));
-        let inputs = around.inputs(&observation, api, engine.as_part(), &inexact);
+        let inputs = around.inputs(&observation, api, (engine.as_part(), measured), &inexact);
         let mut state = source.observe(inputs).map_err(|fault| fault.to_string())?;
         let at = (now, wall_clock::unix_ns() / 1_000_000_000);
         if let Some(doubt) = self.predictions.as_mut().and_then(|watch| watch.note(state, api, at)) {
             inexact.push(doubt);
-            let inputs = around.inputs(&observation, api, engine.as_part(), &inexact);
+            let inputs = around.inputs(&observation, api, (engine.as_part(), measured), &inexact);
             state = source.observe(inputs).map_err(|fault| fault.to_string())?;
         }
         send_if_different(states, Some(object(state)?));
@@ -230,7 +239,7 @@ impl NodeObserver {
         }
         let api = in_api(answer, pods);
         let engine = if self.is_beside_engine { OwnPart::Unknown(ONLY_DAEMON) } else { OwnPart::None };
-        let inputs = around.inputs(&observation, &api, engine, &around.settings.inexact);
+        let inputs = around.inputs(&observation, &api, (engine, None), &around.settings.inexact);
         let mut source = answer.new_states();
         let state = source.observe(inputs).map_err(|fault| fault.to_string())?.clone();
         Ok(ReadNode { around, observation, api, state })

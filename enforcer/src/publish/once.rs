@@ -175,6 +175,7 @@ fn read(
     let observer = NodeObserver {
         host: host.clone(),
         kubelet: policy.kubelet.clone(),
+        turns: None,
         placed: SharedLedger::default(),
         is_beside_engine: policy.nri.enabled && policy.nri.place && policy.mode == Mode::Enforce,
         outdated,

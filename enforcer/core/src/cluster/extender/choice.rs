@@ -5,8 +5,9 @@
 //! wherever the pod goes, its place is held. Where this program binds, all nodes with a place pass and the
 //! binding decides.
 //!
-//! Terminology: the best node gives the pod the fewest NUMA nodes, then leaves the fewest CPUs over on them
-//! (or the most, by [`Packing`]), then comes first by name.
+//! Terminology: the best node gives the pod the fewest NUMA nodes, then has the least measured remote memory,
+//! in a few steps, then leaves the fewest CPUs over on its nodes (or the most, by [`Packing`]), then comes
+//! first by name.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -69,7 +70,7 @@ pub(super) struct Kinds {
 pub(super) struct KnownAnswers(Vec<(u32, NodeAnswer)>);
 
 /// How good a node is: less is better.
-type NodeRank = (usize, Result<usize, Reverse<usize>>);
+type NodeRank = (usize, i64, Result<usize, Reverse<usize>>);
 
 /// What a node has for a pod.
 enum NodeOffer {
@@ -162,7 +163,8 @@ impl Extender {
             match &answer.verdict {
                 Verdict::Fits(place) if !place.nodes.is_empty() => {
                     let capacity = node.view.cpus_on(&place.nodes).max(1);
-                    score(place.nodes.len(), answer.left_over, capacity, self.settings.packing)
+                    let fit = score(place.nodes.len(), answer.left_over, capacity, self.settings.packing);
+                    (fit - remote_penalty(node.remote_percent)).max(0)
                 }
                 Verdict::Fits(_) => BEST_SCORE,
                 _ => 0,
@@ -182,17 +184,18 @@ impl Extender {
 impl ExtenderSettings {
     fn offer(&self, node: Option<&mut ExtenderNode>, pod: &PodObject, kind: u32, now: Millis) -> NodeOffer {
         let unseen = || NodeView::default().filter(&pod.request, now);
-        let (verdict, left_over, has_published) = match node {
-            None => (unseen(), 0, false),
+        let (verdict, left_over, penalty, has_published) = match node {
+            None => (unseen(), 0, 0, false),
             Some(node) => {
                 let NodeAnswer { verdict, left_over, .. } = self.answer(node, pod, kind, now);
-                (verdict, left_over, node.has_published)
+                (verdict, left_over, remote_penalty(node.remote_percent), node.has_published)
             }
         };
         match verdict {
             Verdict::NotConcerned => NodeOffer::Free,
             Verdict::Fits(place) => NodeOffer::Place((
                 place.nodes.len(),
+                penalty,
                 match self.packing {
                     Packing::Pack => Ok(left_over),
                     Packing::Spread => Err(Reverse(left_over)),
@@ -227,6 +230,17 @@ impl ExtenderSettings {
         let answer = NodeAnswer::of(node.answers.take(kind), &node.view, now, ask);
         node.answers.put(kind, answer.clone());
         answer
+    }
+}
+
+/// Points that a node loses whose workloads have so much of their memory remote: at most as many as for a
+/// further NUMA node.
+const fn remote_penalty(percent: u8) -> i64 {
+    match percent {
+        0..10 => 0,
+        10..25 => 1,
+        25..50 => 2,
+        _ => PER_NUMA_NODE,
     }
 }
 

@@ -28,6 +28,8 @@ pub(super) struct ExtenderNode {
     kubelet_version: String,
     /// Of the newest state that was taken.
     revision: Option<Revision>,
+    /// Percent of its workloads' memory that is remote, as its last state says.
+    pub(super) remote_percent: u8,
     /// Whether it has ever published a state.
     pub(super) has_published: bool,
     /// Number of lists of pods that had begun when its state was taken.
@@ -109,6 +111,7 @@ impl ExtenderNode {
         };
         (self.revision, self.fault, self.pod_lists) = (Some(state.revision), None, pod_lists);
         self.kubelet_version.clone_from(&state.kubelet.version);
+        self.remote_percent = state.measured.map_or(0, |measured| measured.remote_percent);
         self.origin.clone_from(&object.origin);
         self.show_fault();
         is_taken.then(|| TakenPods { pods: state.pods.clone(), rejected: state.rejected.clone() })

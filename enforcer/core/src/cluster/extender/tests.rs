@@ -8,7 +8,7 @@ use super::*;
 use crate::cluster::{
     model::tests::{state, state_of},
     objects::{PodArrival, PodObject, PodPhase, PodScheduling, StateOrigin},
-    state::{NodeState, RejectedPod},
+    state::{MeasuredLocality, NodeState, RejectedPod},
     view::{NodeView, RefusalGroup, UnknownNode},
 };
 
@@ -615,5 +615,24 @@ fn best_node_is_that_with_the_fewest_numa_nodes_then_by_packing() {
         let (other, best) = if expected == "full" { (scores[0], scores[1]) } else { (scores[1], scores[0]) };
         assert!(best > other && other > 0 && scores[2] == 0 && best <= 10, "{scores:?}");
         assert_eq!(filter(&mut two, &pod("p", 2), &["empty", "full"]), format!("{expected} | "));
+    }
+}
+
+#[test]
+fn nodes_where_less_memory_is_remote_are_better() {
+    let score = |extender: &mut Extender| extender.prioritize(&pod("p", 2), &["a".to_owned()], 0)[0];
+    let mut before = i64::MAX;
+    for (percent, is_worse) in [(0, true), (9, false), (10, true), (25, true), (50, true), (75, false)] {
+        let mut two = extender(Binder::Scheduler, &["a", "b"]);
+        let measured = Some(MeasuredLocality { remote_percent: percent });
+        two.observe_state(object("a", NodeState { measured, ..state_at(1) }), 0);
+        let now = score(&mut two);
+        assert_eq!(now < before, is_worse, "{percent}");
+        before = now;
+        // Of equal nodes the first one is taken.
+        let expected = if percent < 10 { "a | " } else { "b | " };
+        assert_eq!(filter(&mut two, &pod("p", 2), &["a", "b"]), expected, "{percent}");
+        // A node that gives it two NUMA nodes is worse than any that gives it one.
+        assert!(now > 0, "{percent}");
     }
 }

@@ -20,6 +20,7 @@ mod devices;
 mod empty;
 mod fingerprint;
 mod limits;
+mod locality;
 mod machine;
 mod own_engine;
 mod pods;
@@ -35,6 +36,7 @@ pub use self::{
     contradictions::contradictions,
     devices::RememberedDevices,
     empty::{answers_of_files, empty_node},
+    locality::LocalitySteps,
     revision::NodeStateSource,
     sources::{
         CpuAssignments, DeviceAssignments, DeviceGrant, DeviceNodes, ListedContainerResources,
@@ -53,7 +55,9 @@ use self::{
 };
 use super::{
     own_engine::OwnPart,
-    state::{CoveredPods, InexactSource, KubeletProfile, MemorySupply, NodeState, RejectedPod},
+    state::{
+        CoveredPods, InexactSource, KubeletProfile, MeasuredLocality, MemorySupply, NodeState, RejectedPod,
+    },
 };
 
 /// What was read of a kubelet at one moment.
@@ -88,6 +92,8 @@ pub struct NodeInputs<'a> {
     pub api: &'a NodeInApi,
     /// This daemon's engine, if it places containers.
     pub engine: OwnPart<'a>,
+    /// What the daemon measures of workloads, if it does.
+    pub measured: Option<MeasuredLocality>,
 }
 
 /// What of a node's past is in its state.
@@ -104,7 +110,7 @@ struct NodePast<'a> {
 /// The state of a node before its limits: without a revision, a hash and what a reader's model finds.
 fn whole_state(inputs: NodeInputs<'_>, past: NodePast<'_>) -> NodeState {
     let NodePast { devices: remembered, rejected, shown } = past;
-    let NodeInputs { machine, kubelet, inexact: named, observation, api, engine } = inputs;
+    let NodeInputs { machine, kubelet, inexact: named, observation, api, engine, measured } = inputs;
     if engine != OwnPart::None && own_engine::decides(kubelet) {
         return own_engine::state(inputs, rejected);
     }
@@ -129,6 +135,7 @@ fn whole_state(inputs: NodeInputs<'_>, past: NodePast<'_>) -> NodeState {
         shared_cpus,
         memory: observation.memory.content().map(supplies).unwrap_or_default(),
         devices: devices.supplies,
+        measured,
         covered: covered(&pods),
         pods,
         rejected: rejected.to_vec(),

@@ -30,7 +30,7 @@ pub(super) fn decides(kubelet: &KubeletProfile) -> bool {
 
 /// The state without hash, and with what the reader's model has still to find.
 pub(super) fn state(inputs: NodeInputs<'_>, rejected: &[RejectedPod]) -> NodeState {
-    let NodeInputs { machine, kubelet, inexact: named, api, engine, .. } = inputs;
+    let NodeInputs { machine, kubelet, inexact: named, api, engine, measured, .. } = inputs;
     let (machine_state, mut inexact) = machine::machine_state(machine, kubelet);
     inexact.extend(named.iter().cloned());
     let OwnPart::Known(engine) = engine else {
@@ -42,6 +42,7 @@ pub(super) fn state(inputs: NodeInputs<'_>, rejected: &[RejectedPod]) -> NodeSta
             decided_by: DecidedBy::NumaEnforcer,
             kubelet: kubelet.clone(),
             machine: machine_state,
+            measured,
             rejected: rejected.to_vec(),
             ..NodeState::default()
         };
@@ -69,6 +70,7 @@ pub(super) fn state(inputs: NodeInputs<'_>, rejected: &[RejectedPod]) -> NodeSta
         reserved_cpus: inventory.reserved_cpus.clone(),
         shared_cpus: inventory.allowed_cpus.difference(&exclusive),
         memory: supplies(&inventory, engine),
+        measured,
         covered: covered(&pods),
         pods,
         rejected: rejected.to_vec(),

@@ -135,6 +135,7 @@ impl PlayedNode {
             observation: &NodeObservation::default(),
             api: &api,
             engine: OwnPart::Known(engine),
+            measured: None,
         };
         self.source.observe(inputs).unwrap().clone()
     }
@@ -227,6 +228,7 @@ fn the_kubelet_decides_while_its_managers_do() {
         observation: &NodeObservation::default(),
         api: &api,
         engine: OwnPart::Unknown("no runtime has come"),
+        measured: None,
     };
     let state = NodeStateSource::new(1).observe(inputs).unwrap().clone();
     assert_eq!((state.exact, state.decided_by), (false, DecidedBy::NumaEnforcer));

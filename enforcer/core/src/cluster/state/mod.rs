@@ -13,12 +13,14 @@
 mod kubelet;
 pub mod limits;
 mod machine;
+mod measured;
 mod own_engine;
 mod pods;
 
 pub use self::{
     kubelet::{ConfigurationSource, KubeletProfile},
     machine::{DeviceCount, DeviceSupply, MachineNode, MachineState, MemorySupply},
+    measured::MeasuredLocality,
     own_engine::OwnEngine,
     pods::{HeldContainer, HeldMemory, HeldPod, RejectedPod},
 };
@@ -102,6 +104,9 @@ pub struct NodeState {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = limits::REJECTED))]
     pub rejected: Vec<RejectedPod>,
+    /// Locality of the workloads that run there, which decides nothing; absent if it is not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MeasuredLocality>,
     /// The pods of `pods`, in short.
     #[serde(default)]
     pub covered: CoveredPods,

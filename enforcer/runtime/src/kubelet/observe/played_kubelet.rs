@@ -298,6 +298,7 @@ impl PlayedKubelet {
             observation,
             api,
             engine: enforcer_core::cluster::own_engine::OwnPart::None,
+            measured: None,
         }
     }
 
@@ -425,6 +426,7 @@ fn model_of_nothing(machine: &Topology, profile: &KubeletProfile) -> NodeModel {
         observation: &observation,
         api: &api,
         engine: enforcer_core::cluster::own_engine::OwnPart::None,
+        measured: None,
     };
     NodeModel::new(NodeStateSource::new(0).observe(inputs).unwrap()).unwrap()
 }

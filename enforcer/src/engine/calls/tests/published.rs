@@ -32,6 +32,7 @@ fn state(placed: &SharedLedger, pods: &[&str]) -> NodeState {
         observation: &NodeObservation::default(),
         api: &api,
         engine: OwnPart::Known(&engine),
+        measured: None,
     };
     NodeStateSource::new(1).observe(inputs).unwrap().clone()
 }
