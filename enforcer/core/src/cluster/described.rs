@@ -91,6 +91,7 @@ impl DescribedKubelet {
             observation,
             api: &api,
             engine: super::own_engine::OwnPart::None,
+            measured: None,
         };
         let mut source = NodeStateSource::new(0);
         let state = source.observe(inputs)?.clone();

@@ -73,8 +73,8 @@ mod tests {
     use super::*;
     use crate::{
         audit::AuditVerdict,
-        sample::{CgroupPath, NodeBytes},
-        workload::Origin,
+        sample::NodeBytes,
+        workload::{CgroupPath, Origin},
     };
 
     fn workload(share: Option<f64>, mebibytes: u64) -> AuditedWorkload {

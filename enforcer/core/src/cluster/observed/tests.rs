@@ -160,7 +160,15 @@ impl Kubelet {
 
     fn inputs(&self) -> NodeInputs<'_> {
         let Self { machine, profile, seen, api } = self;
-        NodeInputs { machine, kubelet: profile, inexact: &[], observation: seen, api, engine: OwnPart::None, measured: None }
+        NodeInputs {
+            machine,
+            kubelet: profile,
+            inexact: &[],
+            observation: seen,
+            api,
+            engine: OwnPart::None,
+            measured: None,
+        }
     }
 
     pub(in crate::cluster) fn state(&self) -> NodeState {
