@@ -44,13 +44,13 @@ pub enum DaemonLife {
 
 impl<'a> DaemonLeases<'a> {
     /// These leases at a time in seconds since 1970; `has_all` if there are no others in the cluster.
-    pub fn new(leases: &'a [LeaseObject], has_all: bool, now: i64) -> Self {
-        let namespace = |lease: &'a LeaseObject| match lease.namespace.as_str() {
-            "" => NAMESPACE,
-            namespace => namespace,
+    pub fn new(leases: impl IntoIterator<Item = &'a LeaseObject>, has_all: bool, now: i64) -> Self {
+        let key = |lease: &'a LeaseObject| match lease.namespace.as_str() {
+            "" => (NAMESPACE, lease.node.as_str()),
+            namespace => (namespace, lease.node.as_str()),
         };
-        let namespaces = leases.iter().map(namespace).collect();
-        let leases = leases.iter().map(|lease| ((namespace(lease), lease.node.as_str()), lease)).collect();
+        let leases: BTreeMap<_, _> = leases.into_iter().map(|lease| (key(lease), lease)).collect();
+        let namespaces = leases.keys().map(|(namespace, _)| *namespace).collect();
         Self { leases, namespaces, has_all, now }
     }
 

@@ -217,10 +217,10 @@ impl Extender {
         for uid in self.attempts.expired(now) {
             self.release(&uid);
         }
-        let told = self.leases.values().filter(|_| self.leases_known);
-        let leases: Vec<LeaseObject> = told.cloned().collect();
         // Without any lease the daemons keep none.
-        let leases = DaemonLeases::new(&leases, !leases.is_empty(), server_now);
+        let has_all = self.leases_known && !self.leases.is_empty();
+        let told = self.leases.values().filter(|_| has_all);
+        let leases = DaemonLeases::new(told, has_all, server_now);
         for (name, node) in &mut self.nodes {
             node.tick(name, &leases, now);
         }
