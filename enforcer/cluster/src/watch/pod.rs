@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use enforcer_core::cluster::{
+    objects::is_static_uid,
     observed::{ApiContainer, ApiPod, ApiRejection},
     state::limits,
 };
@@ -54,7 +55,7 @@ pub(super) fn read(text: &[u8]) -> Result<ReadPod, String> {
     let request = fields.request().ok().map(|read| read.request);
     // Of one that has ended, no container is asked for.
     let containers = if is_finished { Vec::new() } else { containers(&fields, request.as_ref())? };
-    let config_hash = fields.static_uid().filter(|uid| is_hash(uid) && fields.is_mirror_of(uid));
+    let config_hash = fields.static_uid().filter(|uid| is_static_uid(uid) && fields.is_mirror_of(uid));
     let pod = ApiPod {
         config_hash: config_hash.map(str::to_owned),
         is_finished,
@@ -76,11 +77,6 @@ fn is_refusal(reason: &str) -> bool {
     let of_managers =
         ["TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError", "EmptyPodSharedPoolError"];
     of_managers.contains(&reason) || reason.strip_prefix("OutOf").is_some_and(|resource| !resource.is_empty())
-}
-
-/// The form of the uid of a static pod: a hash, which no uid of the API looks like.
-fn is_hash(uid: &str) -> bool {
-    uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The containers; an error is that there are more, or with more devices, than a state may have.

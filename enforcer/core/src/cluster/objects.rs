@@ -127,6 +127,11 @@ pub struct PodArrival {
     pub version: u64,
 }
 
+/// Has the uid the form of a static pod's in its kubelet: a hash, which no uid of the API looks like?
+pub fn is_static_uid(uid: &str) -> bool {
+    uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 /// What a scheduler looks at of a pod, beside its amounts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodScheduling {

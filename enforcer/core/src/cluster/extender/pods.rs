@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use super::{Extender, node::NominatedPod};
 use crate::cluster::{
-    objects::{PodObject, PodPhase},
+    objects::{PodObject, PodPhase, is_static_uid},
     view::Millis,
 };
 
@@ -47,7 +47,7 @@ impl Extender {
     /// Takes a pod, as an item of the list that has begun or as an event.
     pub fn observe_pod(&mut self, mut pod: PodObject, now: Millis) {
         // Any pod may have the annotation of a mirror, with the uid of another pod of the API.
-        pod.mirror_of.take_if(|uid| !is_of_file(uid));
+        pod.mirror_of.take_if(|uid| !is_static_uid(uid));
         if let Some(listing) = &mut self.listing {
             listing.seen.insert(pod.uid.clone());
             listing.seen.extend(pod.mirror_of.clone());
@@ -109,9 +109,11 @@ impl Extender {
         for uid in gone {
             self.observe_pod_gone(&uid, now);
         }
+        // The API server may not have the mirror of a static pod yet.
         for node in self.nodes.values_mut().filter(|node| node.pod_lists < number) {
             let covered = node.view.model().into_iter().flat_map(|model| &model.covered);
-            let gone: Vec<String> = covered.filter(unseen).filter(|uid| !is_of_file(uid)).cloned().collect();
+            let gone: Vec<String> =
+                covered.filter(unseen).filter(|uid| !is_static_uid(uid)).cloned().collect();
             for uid in gone {
                 node.view.observe_ended(&uid, now);
             }
@@ -183,9 +185,4 @@ impl KnownPod {
     fn new(node: &str, mirror_of: Option<String>) -> Self {
         Self { node: node.to_owned(), mirror_of }
     }
-}
-
-/// Is this the uid of a static pod in its kubelet: a hash? The API server may not have its mirror yet.
-fn is_of_file(uid: &str) -> bool {
-    uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
