@@ -9,6 +9,7 @@
 //! not tell of changes, is answered with 503, and kube-scheduler tries again.
 
 mod configuration;
+mod figures;
 mod service;
 
 use std::{
@@ -23,7 +24,8 @@ use enforcer_cluster::{
     ApiConnection, WatchLimits,
     extender::{SharedExtender, Synced, WatchFaults, watch_cluster},
 };
-use enforcer_core::cluster::extender::{Binder, ExtenderSettings, ExtenderTally};
+use enforcer_core::cluster::extender::{Binder, ExtenderSettings};
+use enforcer_report::metrics::Metrics;
 use enforcer_runtime::manifest::annotation_documents;
 use numa_topology::degraded::Degraded;
 use tokio::{
@@ -35,6 +37,7 @@ use tokio::{
 };
 
 pub use self::configuration::{SchedulerSettings, configuration};
+use self::figures::Figures;
 
 /// Time between two looks at what is worth a line of the log.
 const LOOK: Duration = Duration::from_secs(2);
@@ -44,7 +47,7 @@ const LOOK: Duration = Duration::from_secs(2);
 pub struct ServedExtender {
     /// Address on loopback.
     pub listen: SocketAddr,
-    /// Address of the probes alone, which the kubelet has to reach.
+    /// Address of probes and metrics, which the kubelet and Prometheus have to reach.
     pub probes: Option<SocketAddr>,
     /// Account at the API server; that of the pod if there is none.
     pub kubeconfig: Option<PathBuf>,
@@ -118,18 +121,25 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
         started: Instant::now(),
         settles: if settings.binder == Binder::Scheduler { settles } else { Duration::ZERO },
     });
-    let told = faults.degraded.iter().map(watch::Sender::subscribe).collect();
+    let told = faults.degraded.each_ref().map(watch::Sender::subscribe);
+    let figures = Arc::new(Figures::new(Arc::clone(&shared), Arc::clone(&readiness), told));
+    let scraped = Arc::clone(&figures);
+    let metrics = Metrics::of_scheduler(move || scraped.report()).context("describing metrics")?;
     let listener = bind(listen).await?;
     let address = listener.local_addr().context("reading the bound address")?;
-    tracing::info!("serving http://{address}/v1/filter for kube-scheduler");
-    let router = service::router(Arc::clone(&shared), Arc::clone(&connection), Arc::clone(&readiness));
+    let router = service::router(Arc::clone(&figures), Arc::clone(&connection), metrics.clone());
     let probes = match probes {
         Some(address) => Some(bind(address).await?),
         None => None,
     };
+    if let Some(listener) = &probes {
+        let address = listener.local_addr().context("reading the bound address")?;
+        tracing::info!("probes and metrics on http://{address}");
+    }
+    tracing::info!("serving http://{address}/v1/filter for kube-scheduler");
     let probing = async {
         match probes {
-            Some(listener) => axum::serve(listener, service::probes(Arc::clone(&readiness))).await,
+            Some(listener) => axum::serve(listener, service::probes(Arc::clone(&figures), metrics)).await,
             None => std::future::pending().await,
         }
     };
@@ -137,7 +147,7 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
         served = probing => served.context("serving probes")?,
         served = axum::serve(listener, router) => served.context("serving")?,
         () = watch_cluster(&connection, &shared, WatchLimits::default(), &synced, &faults) => {}
-        () = tell(&shared, &readiness, told) => {}
+        () = tell(&figures) => {}
         _ = terminate.recv() => tracing::info!("ended by SIGTERM"),
         _ = interrupt.recv() => tracing::info!("ended by SIGINT"),
     }
@@ -149,18 +159,17 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// Writes to the log what changes.
-async fn tell(shared: &SharedExtender, readiness: &Readiness, told: Vec<Receiver<Option<Degraded>>>) {
+async fn tell(figures: &Figures) {
     let mut looks = interval(LOOK);
-    let mut before: (Option<String>, Vec<Option<Degraded>>) = (Some(String::new()), vec![None; told.len()]);
+    let mut before: (Option<String>, [Option<Degraded>; 4]) = (Some(String::new()), Default::default());
     loop {
         looks.tick().await;
-        let faults: Vec<_> = told.iter().map(|fault| fault.borrow().clone()).collect();
-        let now = (readiness.obstacle(), faults);
+        let now = (figures.readiness.obstacle(), figures.faults());
         if now.0.is_none() != before.0.is_none() {
             if let Some(obstacle) = &now.0 {
                 tracing::info!("answers no calls: {obstacle}");
             } else {
-                let nodes = shared.lock().nodes_with_state();
+                let nodes = figures.shared.lock().nodes_with_state();
                 tracing::info!("answers calls, with the states of {nodes} nodes");
             }
         }
@@ -172,15 +181,9 @@ async fn tell(shared: &SharedExtender, readiness: &Readiness, told: Vec<Receiver
             }
         }
         before = now;
-        for left_out in shared.take_left_out() {
+        for left_out in figures.shared.take_left_out() {
             tracing::warn!("left out: {left_out}");
         }
-        let ExtenderTally { foreign, mispredicted, .. } = shared.lock().take_tally();
-        if foreign > 0 {
-            tracing::warn!("{foreign} pods with CPUs, memory or devices of their own came by another way");
-        }
-        for pod in mispredicted {
-            tracing::warn!("pod {pod} is not where it was predicted to be; its node is unknown for 60 s");
-        }
+        figures.look();
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, State},
+    extract::{DefaultBodyLimit, State, rejection::BytesRejection},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -18,12 +18,13 @@ use enforcer_cluster::{
     ApiConnection,
     extender::{BindRequest, ExtenderRequest, ProtocolError, SharedExtender, bind_reply},
 };
+use enforcer_report::metrics::{self, Metrics};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::Instant,
 };
 
-use super::Readiness;
+use super::figures::{Figures, Verb};
 
 /// Longest request: 5,000 names are some 300 kB, and a pod has 1.5 MiB at most.
 const LONGEST: usize = 4 << 20;
@@ -33,26 +34,34 @@ const ASKING: usize = 4;
 const BINDING: usize = 64;
 
 struct Service {
-    shared: Arc<SharedExtender>,
+    figures: Arc<Figures>,
     connection: Arc<ApiConnection>,
-    readiness: Arc<Readiness>,
     asking: Semaphore,
     binding: Semaphore,
 }
 
-/// A call that is not answered.
-enum Unanswered {
+/// Body of a request, if it could be read.
+type Body = Result<Bytes, BytesRejection>;
+
+/// Why a call is not answered.
+pub(super) enum Unanswered {
+    /// It cannot be read, or is too long.
+    Unread(BytesRejection),
     /// It is no call of the protocol.
     Faulty(ProtocolError),
-    /// Not now.
+    /// The extender is not ready.
     NotReady(String),
+    /// There are too many at a time.
+    TooMany,
 }
 
 impl IntoResponse for Unanswered {
     fn into_response(self) -> Response {
         let (status, text) = match self {
+            Self::Unread(rejection) => return rejection.into_response(),
             Self::Faulty(error) => (StatusCode::BAD_REQUEST, error.to_string()),
             Self::NotReady(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+            Self::TooMany => (StatusCode::SERVICE_UNAVAILABLE, "too many calls at a time".to_owned()),
         };
         (status, text + "\n").into_response()
     }
@@ -64,77 +73,107 @@ impl From<ProtocolError> for Unanswered {
     }
 }
 
-impl Service {
-    /// A place for a call, if it can be answered now.
-    fn enter<'a>(&self, places: &'a Semaphore) -> Result<SemaphorePermit<'a>, Unanswered> {
-        if let Some(obstacle) = self.readiness.obstacle() {
-            return Err(Unanswered::NotReady(obstacle));
-        }
-        places.try_acquire().map_err(|_full| Unanswered::NotReady("too many calls at a time".to_owned()))
+impl From<BytesRejection> for Unanswered {
+    fn from(rejection: BytesRejection) -> Self {
+        Self::Unread(rejection)
     }
 }
 
-/// The verbs of the protocol, and probes.
-pub(super) fn router(
-    shared: Arc<SharedExtender>,
-    connection: Arc<ApiConnection>,
-    readiness: Arc<Readiness>,
-) -> Router {
+impl Service {
+    /// A place for a call, if it can be answered now.
+    fn enter<'a>(&self, places: &'a Semaphore) -> Result<SemaphorePermit<'a>, Unanswered> {
+        if let Some(obstacle) = self.figures.readiness.obstacle() {
+            return Err(Unanswered::NotReady(obstacle));
+        }
+        places.try_acquire().map_err(|_full| Unanswered::TooMany)
+    }
+
+    /// The reply to a call that asks, without an effect outside.
+    fn ask(&self, body: Body, reply: fn(&SharedExtender, &ExtenderRequest<'_>) -> String) -> Reply {
+        let _place = self.enter(&self.asking)?;
+        let body = body?;
+        let request = ExtenderRequest::read(&body)?;
+        Ok(reply(&self.figures.shared, &request))
+    }
+
+    /// Counts a call, and makes a response of its reply.
+    fn respond(&self, verb: Verb, began: Instant, reply: Reply) -> Response {
+        match reply {
+            Ok(text) => {
+                self.figures.note_answer(verb, began.elapsed());
+                json(text)
+            }
+            Err(why) => {
+                self.figures.note_unanswered(verb, &why);
+                why.into_response()
+            }
+        }
+    }
+}
+
+/// Reply to a call, or why there is none.
+type Reply = Result<String, Unanswered>;
+
+/// The verbs of the protocol, probes and metrics.
+pub(super) fn router(figures: Arc<Figures>, connection: Arc<ApiConnection>, metrics: Metrics) -> Router {
+    let beside = probes(Arc::clone(&figures), metrics);
     let (asking, binding) = (Semaphore::new(ASKING), Semaphore::new(BINDING));
     Router::new()
         .route("/v1/filter", post(filter))
         .route("/v1/prioritize", post(prioritize))
         .route("/v1/bind", post(bind))
-        .route("/live", get(async || "alive\n"))
-        .route("/ready", get(ready))
         .layer(DefaultBodyLimit::max(LONGEST))
-        .with_state(Arc::new(Service { shared, connection, readiness, asking, binding }))
+        .with_state(Arc::new(Service { figures, connection, asking, binding }))
+        .merge(beside)
 }
 
-/// The probes alone, for a port that the kubelet reaches.
-pub(super) fn probes(readiness: Arc<Readiness>) -> Router {
-    let is_ready = move || {
-        let obstacle = readiness.obstacle();
-        async move { readiness_of(obstacle) }
-    };
-    Router::new().route("/live", get(async || "alive\n")).route("/ready", get(is_ready))
-}
-
-async fn filter(State(service): State<Arc<Service>>, body: Bytes) -> Result<Response, Unanswered> {
-    let _place = service.enter(&service.asking)?;
-    let request = ExtenderRequest::read(&body)?;
-    Ok(json(service.shared.filter(&request)))
-}
-
-async fn prioritize(State(service): State<Arc<Service>>, body: Bytes) -> Result<Response, Unanswered> {
-    let _place = service.enter(&service.asking)?;
-    let request = ExtenderRequest::read(&body)?;
-    Ok(json(service.shared.prioritize(&request)))
-}
-
-async fn bind(State(service): State<Arc<Service>>, body: Bytes) -> Result<Response, Unanswered> {
-    let accepted = Instant::now();
-    let request = BindRequest::read(&body)?;
-    let place = service.enter(&service.binding);
-    // A call that kube-scheduler has given up goes on to its end: its binding is on its way.
-    drop(place?);
-    let task = tokio::spawn(async move {
-        let _place = service.binding.acquire().await;
-        service.shared.bind(&service.connection, &request, accepted).await
-    });
-    let bound = task.await.unwrap_or_else(|error| Err(error.to_string()));
-    Ok(json(bind_reply(&bound.err().unwrap_or_default())))
-}
-
-async fn ready(State(service): State<Arc<Service>>) -> Response {
-    readiness_of(service.readiness.obstacle())
-}
-
-fn readiness_of(obstacle: Option<String>) -> Response {
-    match obstacle {
+/// Probes and metrics, for a port that the kubelet and Prometheus reach.
+pub(super) fn probes(figures: Arc<Figures>, metrics: Metrics) -> Router {
+    let is_ready = async move || match figures.readiness.obstacle() {
         None => "ready\n".into_response(),
         Some(obstacle) => (StatusCode::SERVICE_UNAVAILABLE, obstacle + "\n").into_response(),
-    }
+    };
+    let scrape = async move || match metrics.render() {
+        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    };
+    Router::new()
+        .route("/live", get(async || "alive\n"))
+        .route("/ready", get(is_ready))
+        .route("/metrics", get(scrape))
+}
+
+async fn filter(State(service): State<Arc<Service>>, body: Body) -> Response {
+    let began = Instant::now();
+    service.respond(Verb::Filter, began, service.ask(body, SharedExtender::filter))
+}
+
+async fn prioritize(State(service): State<Arc<Service>>, body: Body) -> Response {
+    let began = Instant::now();
+    service.respond(Verb::Prioritize, began, service.ask(body, SharedExtender::prioritize))
+}
+
+async fn bind(State(service): State<Arc<Service>>, body: Body) -> Response {
+    let accepted = Instant::now();
+    let request = body.map_err(Unanswered::from).and_then(|body| Ok(BindRequest::read(&body)?));
+    let entered = request.and_then(|request| {
+        // A call that kube-scheduler has given up goes on to its end: its binding is on its way.
+        drop(service.enter(&service.binding)?);
+        Ok(request)
+    });
+    let reply = match entered {
+        Err(why) => Err(why),
+        Ok(request) => {
+            let serving = Arc::clone(&service);
+            let task = tokio::spawn(async move {
+                let _place = serving.binding.acquire().await;
+                serving.figures.shared.bind(&serving.connection, &request, accepted).await
+            });
+            let bound = task.await.unwrap_or_else(|error| Err(error.to_string()));
+            Ok(bind_reply(&bound.err().unwrap_or_default()))
+        }
+    };
+    service.respond(Verb::Bind, accepted, reply)
 }
 
 fn json(text: String) -> Response {

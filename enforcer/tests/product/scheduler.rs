@@ -33,6 +33,8 @@ const STATES: StubKind = StubKind {
 struct Served {
     child: RunningChild,
     address: SocketAddr,
+    /// Of probes and metrics, where they have a port of their own.
+    probes: Option<SocketAddr>,
     _files: TempDir,
 }
 
@@ -50,29 +52,37 @@ impl Served {
         let mut command = program(&["scheduler", "serve", "--listen", "127.0.0.1:0", "--kubeconfig"]);
         let mut child = RunningChild(command.arg(&path).args(further).spawn().unwrap());
         let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines();
+        let mut probes = None;
         let serving = lines.find_map(|line| {
-            Some(line.unwrap().split_once("serving http://")?.1.split('/').next()?.to_owned())
+            let line = line.unwrap();
+            let address = |before| {
+                let (_, after) = line.split_once(before)?;
+                Some(after.split('/').next()?.parse().unwrap())
+            };
+            probes = probes.or(address("probes and metrics on http://"));
+            address("serving http://")
         });
         // Its log has to be read, or it would wait for its reader.
         thread::spawn(move || lines.for_each(drop));
-        Self { child, address: serving.unwrap().parse().unwrap(), _files: files }
+        Self { child, address: serving.unwrap(), probes, _files: files }
     }
 
     /// Status and body of the answer.
     fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+        ask(self.address, method, path, body)
+    }
+
+    /// Waits until the metrics have these lines, without the prefix of their names.
+    fn metrics_become(&self, lines: &[&str]) {
+        let begun = Instant::now();
+        loop {
+            let (_, text) = ask(self.probes.unwrap_or(self.address), "GET", "/metrics", "");
+            let is_there =
+                |line: &&&str| text.lines().any(|one| one == format!("numa_enforcer_scheduler_{line}"));
+            let Some(missing) = lines.iter().find(|line| !is_there(line)) else { return };
+            assert!(begun.elapsed() < LIMIT, "{missing} in\n{text}");
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn becomes_ready(&self) {
@@ -93,6 +103,23 @@ impl Served {
         assert_eq!(status, 200, "{text}");
         serde_json::from_str(&text).unwrap()
     }
+}
+
+/// Status and body of the answer.
+fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
 /// A node with 8 CPUs on each of two NUMA nodes, all of them free.
@@ -224,4 +251,47 @@ fn configuration_is_that_of_the_extender() {
     let refused = run(&["scheduler", "serve", "--listen", "0.0.0.0:9480"]);
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("not on loopback"), "{}", refused.stderr);
+}
+
+#[test]
+fn metrics_have_what_was_answered_and_which_pods_came_by_another_way() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    let served = Served::start(&stub, &["--probes", "127.0.0.1:0"]);
+    served.becomes_ready();
+    served.metrics_become(&[
+        "ready 1",
+        "foreign_pods_total 0",
+        "nodes{state=\"exact\"} 1",
+        "degraded{collection=\"pods\"} 0",
+        "call_duration_seconds_count{verb=\"filter\"} 0",
+    ]);
+
+    served.filter(&pod("p", 8));
+    served.filter(&pod("large", 9));
+    assert_eq!(served.ask("POST", "/v1/filter", "{").0, 400);
+    stub.put("/api/v1/namespaces/shop/pods/p", pod("p", 8));
+    let bind = json!({"PodName": "p", "PodNamespace": "shop", "PodUID": "p", "Node": "a"}).to_string();
+    assert_eq!(served.ask("POST", "/v1/bind", &bind).0, 200);
+    let bind = json!({"PodName": "gone", "PodNamespace": "shop", "PodUID": "gone", "Node": "a"}).to_string();
+    assert_eq!(served.ask("POST", "/v1/bind", &bind).0, 200);
+    let mut foreign = pod("foreign", 2);
+    foreign["spec"]["nodeName"] = json!("a");
+    stub.put("/api/v1/namespaces/shop/pods/foreign", foreign);
+    served.metrics_become(&[
+        "call_duration_seconds_count{verb=\"filter\"} 2",
+        "call_duration_seconds_count{verb=\"bind\"} 2",
+        "calls_unanswered_total{cause=\"faulty\",verb=\"filter\"} 1",
+        "answers_total{outcome=\"passed\",verb=\"filter\"} 1",
+        "answers_total{outcome=\"unpublished\",verb=\"filter\"} 2",
+        "answers_total{outcome=\"cpus\",verb=\"filter\"} 1",
+        "answers_total{outcome=\"passed\",verb=\"bind\"} 1",
+        "bind_calls_total{end=\"bound\"} 1",
+        "bind_calls_total{end=\"not-there\"} 1",
+        "foreign_pods_total 1",
+        "claims_unsettled 0",
+    ]);
+    let probes = served.probes.unwrap();
+    assert_eq!(ask(probes, "GET", "/ready", "").0, 200);
+    assert_eq!(ask(probes, "POST", "/v1/filter", "{}").0, 404, "only the other port answers calls");
 }

@@ -7,7 +7,9 @@
 use std::sync::{Arc, PoisonError};
 
 use enforcer_core::cluster::{
-    extender::{BindEnd, BindRefusal, BindTicket, PlacementDecision, PodBinding, UnsettledClaim},
+    extender::{
+        BindCallEnd, BindEnd, BindRefusal, BindTicket, PlacementDecision, PodBinding, UnsettledClaim,
+    },
     objects::PodObject,
 };
 use hyper::Method;
@@ -46,8 +48,8 @@ impl SharedExtender {
         let lock = self.binding_lock(node);
         let guard = lock.lock().await;
         // The scheduler has given the call up, and may have given the node's sums to other pods.
-        let bound = if accepted.elapsed() > self.call_limit {
-            Err("bindings to the node have taken too long".to_owned())
+        let (end, bound) = if accepted.elapsed() > self.call_limit {
+            (BindCallEnd::NotSent, Err("bindings to the node have taken too long".to_owned()))
         } else {
             self.bind_alone(connection, request, PodBinding { uid, node }).await
         };
@@ -55,6 +57,7 @@ impl SharedExtender {
         drop(lock);
         let mut binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
         binding.retain(|_, lock| Arc::strong_count(lock) > 1);
+        self.note_bind_end(end);
         bound
     }
 
@@ -64,19 +67,21 @@ impl SharedExtender {
         Arc::clone(binding.entry(node.to_owned()).or_default())
     }
 
+    /// Binds the pod while no other binding to its node is sent: how that ends, and what the scheduler is told.
     async fn bind_alone(
         &self,
         connection: &ApiConnection,
         request: &BindRequest,
         binding: PodBinding<'_>,
-    ) -> Result<(), String> {
+    ) -> (BindCallEnd, Result<(), String>) {
         let mut begun = self.begin(binding);
         if begun == Err(BindRefusal::UnknownPod) {
-            match self.look(connection, request).await.map_err(|error| error.to_string())? {
-                SeenPod::On(node) if node == request.node => return Ok(()),
-                SeenPod::On(node) => return Err(bound_elsewhere(&node)),
-                SeenPod::Gone => return Err("the pod is gone".to_owned()),
-                SeenPod::Unbound(pod) => {
+            match self.look(connection, request).await {
+                Err(error) => return (BindCallEnd::NotSent, Err(error.to_string())),
+                Ok(SeenPod::On(node)) if node == request.node => return (BindCallEnd::Bound, Ok(())),
+                Ok(SeenPod::On(node)) => return (BindCallEnd::NotThere, Err(bound_elsewhere(&node))),
+                Ok(SeenPod::Gone) => return (BindCallEnd::NotThere, Err("the pod is gone".to_owned())),
+                Ok(SeenPod::Unbound(pod)) => {
                     let pod = self.completed(*pod);
                     self.lock().observe_request(binding.uid, &pod.request, self.now());
                     begun = self.begin(binding);
@@ -85,12 +90,25 @@ impl SharedExtender {
         }
         let ticket = match begun {
             Ok(ticket) => ticket,
-            Err(BindRefusal::Done) => return Ok(()),
-            Err(refusal) => return Err(refusal.to_string()),
+            Err(BindRefusal::Done) => return (BindCallEnd::Bound, Ok(())),
+            Err(refusal) => {
+                let end = match refusal {
+                    BindRefusal::NoPlace(_) => BindCallEnd::NoPlace,
+                    BindRefusal::Elsewhere(_) => BindCallEnd::NotThere,
+                    _ => BindCallEnd::NotSent,
+                };
+                return (end, Err(refusal.to_string()));
+            }
         };
         let (end, bound) = self.send(connection, request, ticket).await;
         self.lock().end_bind(binding, end);
-        bound
+        let end = match end {
+            BindEnd::Bound => BindCallEnd::Bound,
+            BindEnd::Refused => BindCallEnd::Refused,
+            BindEnd::NotThere => BindCallEnd::NotThere,
+            BindEnd::Unknown => BindCallEnd::NoReply,
+        };
+        (end, bound)
     }
 
     fn begin(&self, binding: PodBinding<'_>) -> Result<BindTicket, BindRefusal> {

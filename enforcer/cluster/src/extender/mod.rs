@@ -10,12 +10,14 @@
 //! another.
 
 mod bind;
+mod heard;
 mod protocol;
 #[cfg(test)]
 mod tests;
 mod watches;
 
 use std::{
+    array,
     collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -25,13 +27,14 @@ use std::{
 };
 
 use enforcer_core::cluster::{
-    extender::{Extender, ExtenderSettings, FilterCall},
+    extender::{BindCallEnd, Extender, ExtenderSettings, FilterCall, NodeCounts},
     objects::PodObject,
     view::Millis,
 };
 use numa_placement::PodRequest;
 use tokio::time::Instant;
 
+use self::heard::LastChanges;
 pub use self::{
     protocol::{BindRequest, ExtenderRequest, ProtocolError, bind_reply},
     watches::{Synced, WatchFaults, watch_cluster},
@@ -50,6 +53,10 @@ pub struct SharedExtender {
     calls: AtomicU64,
     /// Locks on bindings by node, of nodes to which one is sent.
     binding: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Ends of bind calls, in the order of [`BindCallEnd`].
+    bind_ends: [AtomicU64; BindCallEnd::NAMES.len()],
+    /// When the API server told of a change.
+    changes: LastChanges,
     /// Objects that could not be read since the last look at them.
     left_out: Mutex<Vec<String>>,
     /// Completes a request by what its annotations say.
@@ -65,6 +72,8 @@ impl SharedExtender {
             call_limit: Duration::from_millis(settings.call_limit),
             calls: AtomicU64::new(0),
             binding: Mutex::default(),
+            bind_ends: array::from_fn(|_| AtomicU64::new(0)),
+            changes: LastChanges::default(),
             left_out: Mutex::default(),
             complete,
         }
@@ -80,6 +89,32 @@ impl SharedExtender {
         if left_out.len() < NAMED {
             left_out.push(why);
         }
+    }
+
+    /// Number of bind calls by their end, with its name.
+    pub fn bind_ends(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        BindCallEnd::NAMES
+            .iter()
+            .copied()
+            .zip(&self.bind_ends)
+            .map(|(end, number)| (end, number.load(Ordering::Relaxed)))
+    }
+
+    fn note_bind_end(&self, end: BindCallEnd) {
+        if let Some(number) = self.bind_ends.get(end as usize) {
+            number.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Nodes by what their published state is worth now.
+    pub fn node_counts(&self) -> NodeCounts {
+        self.lock().node_counts(self.now())
+    }
+
+    /// Time since the API server told of a change or a list, of nodes, states, pods and leases. `None` until it
+    /// does.
+    pub fn change_ages(&self) -> [Option<Duration>; 4] {
+        self.changes.ages(self.now())
     }
 
     /// Time since its start.

@@ -216,6 +216,10 @@ impl ClusterSink<'_> {
         self.shared.lock().observe_unread_pod(&uid, &spec.node_name, why);
     }
 
+    fn note_change(&self) {
+        self.shared.changes.note(self.kind as usize, self.shared.now());
+    }
+
     fn lose(&self, name: &str) {
         let mut extender = self.shared.lock();
         match self.kind {
@@ -232,6 +236,7 @@ impl ClusterSink<'_> {
 
 impl ObjectSink for ClusterSink<'_> {
     fn begin_list(&mut self) {
+        self.note_change();
         self.listed = Some(BTreeSet::new());
         if self.kind == WatchedKind::Pods {
             self.shared.lock().begin_pod_list(self.shared.now());
@@ -239,6 +244,7 @@ impl ObjectSink for ClusterSink<'_> {
     }
 
     fn put(&mut self, object: Piece<'_>) {
+        self.note_change();
         let (head, fault) = match object {
             Piece::Whole(text) => {
                 let read = str::from_utf8(text).map_err(|error| error.to_string());
@@ -255,6 +261,7 @@ impl ObjectSink for ClusterSink<'_> {
     }
 
     fn remove(&mut self, gone: &GoneObject) {
+        self.note_change();
         match self.kind {
             WatchedKind::Pods => self.shared.lock().observe_pod_gone(&gone.uid, self.shared.now()),
             WatchedKind::Leases => {

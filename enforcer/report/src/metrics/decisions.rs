@@ -60,7 +60,7 @@ pub(super) fn put(report: &TickReport, scrape: &mut Scrape) {
         scrape.put(&DRIFT, &[result], Some(to_f64(count)));
     }
     if let Some(times) = &report.totals.page_move_calls {
-        scrape.put_times(&PAGE_MOVE_CALLS, times);
+        scrape.put_times(&PAGE_MOVE_CALLS, &[], times);
     }
     for (action, results) in &report.totals.actions {
         for (result, steps) in results {

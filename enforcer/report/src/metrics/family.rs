@@ -52,6 +52,15 @@ impl<const LABELS: usize> FamilyOf<LABELS> {
         Self { name, help, labels, values: &[], kind: FamilyKind::Counter }
     }
 
+    /// Calls by what they took since the program started, in seconds.
+    pub(super) const fn histogram_of(
+        name: &'static str,
+        labels: [&'static str; LABELS],
+        help: &'static str,
+    ) -> Self {
+        Self { name, help, labels, values: &[], kind: FamilyKind::Histogram }
+    }
+
     /// With all values that these labels have.
     pub(super) const fn of(self, values: &'static [Values]) -> Self {
         Self { values, ..self }
@@ -61,7 +70,7 @@ impl<const LABELS: usize> FamilyOf<LABELS> {
 impl FamilyOf<0> {
     /// Calls by what they took since the daemon started, in seconds.
     pub(super) const fn histogram(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, labels: [], values: &[], kind: FamilyKind::Histogram }
+        Self::histogram_of(name, [], help)
     }
 }
 
@@ -161,14 +170,19 @@ impl FamilySeries {
         Self { family, order, series: Vec::new() }
     }
 
-    fn put(&mut self, values: &[&str], value: f64) {
+    /// A series with these values of the labels and no value of its own yet.
+    fn labelled(&self, values: &[&str]) -> Metric {
         let pairs = self.order.iter().filter_map(|at| {
             let mut pair = LabelPair::default();
             pair.set_name((*self.family.labels.get(*at)?).to_owned());
             pair.set_value((*values.get(*at)?).to_owned());
             Some(pair)
         });
-        let mut series = Metric::from_label(pairs.collect());
+        Metric::from_label(pairs.collect())
+    }
+
+    fn put(&mut self, values: &[&str], value: f64) {
+        let mut series = self.labelled(values);
         match self.family.kind {
             FamilyKind::Gauge => {
                 let mut gauge = Gauge::default();
@@ -249,7 +263,12 @@ impl Scrape {
 
     /// Puts a whole histogram. The crate's registry counts single observations, but these were counted
     /// elsewhere.
-    pub(super) fn put_times(&mut self, family: &'static FamilyOf<0>, times: &CallTimes) {
+    pub(super) fn put_times<const LABELS: usize>(
+        &mut self,
+        family: &'static FamilyOf<LABELS>,
+        labels: &[&str; LABELS],
+        times: &CallTimes,
+    ) {
         let buckets = times.within().map(|(bound, calls)| {
             let mut bucket = Bucket::default();
             bucket.set_upper_bound(bound.as_secs_f64());
@@ -260,9 +279,10 @@ impl Scrape {
         histogram.set_bucket(buckets.collect());
         histogram.set_sample_count(times.calls());
         histogram.set_sample_sum(times.total().as_secs_f64());
-        let mut series = Metric::default();
+        let told = self.told(family);
+        let mut series = told.labelled(labels);
         series.set_histogram(histogram);
-        self.told(family).series.push(series);
+        told.series.push(series);
     }
 
     fn told(&mut self, family: &'static Family) -> &mut FamilySeries {

@@ -24,6 +24,7 @@ mod rebalance;
 #[cfg(test)]
 mod reference;
 mod runtime;
+mod scheduler;
 mod sections;
 mod series;
 #[cfg(test)]
@@ -44,7 +45,10 @@ use prometheus::{
 };
 
 use self::family::Family;
-pub use self::workloads::MAX_WORKLOADS;
+pub use self::{
+    scheduler::{SchedulerReport, VerbCalls, WatchedCollection},
+    workloads::MAX_WORKLOADS,
+};
 use super::tick::TickReport;
 
 /// Media type of [`Metrics::render`]'s text.

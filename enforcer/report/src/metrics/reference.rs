@@ -16,6 +16,7 @@ const HEAD: &str = "\
 
 `numa-enforcer run` serves these at `/metrics`, in the text format of Prometheus. Everything is as of the latest turn: a
 scrape reads nothing from the host, and what is gone leaves no series behind. What is not known has no series; it is never 0.
+`numa-enforcer scheduler serve` has [its own](#the-scheduler).
 
 This page is generated from the program (`UPDATE_METRICS=1 cargo test -p enforcer-report --lib metrics`), and a test holds it to that.
 
@@ -80,7 +81,7 @@ const OWN_LABELS: [(&str, &str, &str); 3] = [
 ];
 
 /// Labels with listed values, and their meaning.
-const LISTED: [(&str, &str); 21] = [
+const LISTED: [(&str, &str); 25] = [
     ("qos", "of pods"),
     ("memory", "as the CPU sees it"),
     ("source", "what it is known from"),
@@ -91,7 +92,7 @@ const LISTED: [(&str, &str); 21] = [
     ("quantile", "of all that was measured"),
     (
         "cause",
-        "why pages moved, what is not scanned, why a process was killed, or which kind of pages made room",
+        "why pages moved, what is not scanned, why a process was killed, which kind of pages made room, or why a call has no answer",
     ),
     ("by", "this daemon, or the kernel's threads and cgroups that are no workloads"),
     ("file", "of a cpuset"),
@@ -104,12 +105,16 @@ const LISTED: [(&str, &str); 21] = [
     ("action", "a step of a plan"),
     ("direction", "to slower memory, or back"),
     ("backend", "what moves cold pages down"),
-    ("outcome", "what became of a move"),
+    ("outcome", "what became of a move or a prediction, or what a node answers"),
+    ("verb", "of the protocol between kube-scheduler and its extenders"),
+    ("end", "of a bind call"),
+    ("state", "what a published state is worth"),
+    ("collection", "of the API server"),
 ];
 
 /// Every list of values that a label has in some family, once.
 fn lists(label: &str) -> Vec<&'static [&'static str]> {
-    let mut lists: Vec<_> = sections::all().filter_map(|family| family.values_of(label)).collect();
+    let mut lists: Vec<_> = sections::every().filter_map(|family| family.values_of(label)).collect();
     lists.sort_unstable();
     lists.dedup();
     lists
@@ -133,7 +138,9 @@ fn bound(family: &Family, name: &str) -> String {
 fn series_at_most(family: &Family) -> String {
     if family.kind == FamilyKind::Histogram {
         // Each bound, all calls, their number and their sum.
-        return (BOUNDS.len() + 3).to_string();
+        let each = (BOUNDS.len() + 3).to_string();
+        let factors = family.labels.iter().map(|label| bound(family, label));
+        return factors.chain([each]).collect::<Vec<_>>().join(" x ");
     }
     // Of what only describes there is one for each that is described.
     let counts = |name: &&str| !family.name.ends_with("_info") || *name == "workload";
@@ -167,6 +174,8 @@ fn unit(name: &str) -> &'static str {
         ("enforcing", "0 or 1"),
         ("paused", "0 or 1"),
         ("nri_up", "0 or 1"),
+        ("scheduler_ready", "0 or 1"),
+        ("scheduler_degraded", "0 or 1"),
         ("_info", "1"),
     ];
     of.into_iter().find(|(suffix, _)| name.ends_with(suffix)).map_or("count", |(_, unit)| unit)
@@ -206,7 +215,7 @@ fn page() -> String {
         label::LONGEST,
         workloads::MAX_COUNTERS
     );
-    for section in sections::sections() {
+    for section in sections::sections().into_iter().chain([sections::of_scheduler()]) {
         let _ = writeln!(page, "\n## {}\n\nSource: {}\n", section.title, section.source);
         let _ = writeln!(
             page,
@@ -252,18 +261,18 @@ fn every_label_is_described_once() {
     let described = LABELS.iter().map(|(name, ..)| *name).chain(OWN_LABELS.iter().map(|(name, ..)| *name));
     let mut described: Vec<_> = described.chain(LISTED.iter().map(|(name, _)| *name)).collect();
     described.sort_unstable();
-    let used: BTreeSet<_> = sections::all().flat_map(|family| family.labels.iter().copied()).collect();
+    let used: BTreeSet<_> = sections::every().flat_map(|family| family.labels.iter().copied()).collect();
     assert_eq!(described, used.into_iter().collect::<Vec<_>>());
 }
 
 #[test]
 fn names_follow_the_conventions() {
-    for family in sections::all() {
+    for family in sections::every() {
         let counter = family.kind == FamilyKind::Counter;
         assert_eq!(family.name.ends_with("_total"), counter, "{}", family.name);
         assert!(family.help.ends_with('.') && !family.help.contains('|'), "{}", family.name);
         // A source may be added to, but nothing is there twice.
-        let same = sections::all().filter(|other| other.name == family.name).count();
+        let same = sections::every().filter(|other| other.name == family.name).count();
         assert_eq!(same, 1, "{}", family.name);
     }
 }

@@ -52,5 +52,5 @@ pub(super) fn put(runtime: Option<&RuntimeReport>, scrape: &mut Scrape) {
     scrape.put(&LATE, &[], Some(to_f64(runtime.late)));
     scrape.put(&DECIDING, &[], Some(runtime.deciding.sum.as_secs_f64()));
     scrape.put(&LONGEST, &[], runtime.deciding.longest.map(|time| time.as_secs_f64()));
-    scrape.put_times(&CREATIONS, &runtime.deciding.creations);
+    scrape.put_times(&CREATIONS, &[], &runtime.deciding.creations);
 }

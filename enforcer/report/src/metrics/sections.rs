@@ -2,7 +2,7 @@
 
 use super::{
     daemon, decisions, demotion, family::Family, identity, kernel_side, machine, moves, pressure, rebalance,
-    runtime, widening, workloads,
+    runtime, scheduler, widening, workloads,
 };
 
 /// Metrics that come from the same place.
@@ -15,7 +15,7 @@ pub(super) struct Section {
     pub(super) families: Vec<&'static Family>,
 }
 
-/// Every metric there is.
+/// Metrics of a daemon.
 pub(super) fn sections() -> [Section; 13] {
     let counted = || kernel_side::COUNTED.into_iter().chain(moves::COUNTED);
     let of_all = counted().map(|one| one.all).collect();
@@ -95,7 +95,22 @@ pub(super) fn sections() -> [Section; 13] {
     ]
 }
 
-/// Every metric there is.
+/// Metrics of an extender.
+pub(super) fn of_scheduler() -> Section {
+    Section {
+        title: "The scheduler",
+        source: "`numa-enforcer scheduler serve`, at `/metrics` of its own ports; as of the scrape, and counted since its start.",
+        families: scheduler::ALL.to_vec(),
+    }
+}
+
+/// Every metric of a daemon.
 pub(super) fn all() -> impl Iterator<Item = &'static Family> {
     sections().into_iter().flat_map(|section| section.families)
+}
+
+/// Every metric there is.
+#[cfg(test)]
+pub(super) fn every() -> impl Iterator<Item = &'static Family> {
+    all().chain(of_scheduler().families)
 }

@@ -5,6 +5,7 @@
 //! compares the list with it.
 
 use enforcer_core::{
+    cluster::extender::{AnswerGroup, BindCallEnd},
     finding::Severity,
     memory_policy::PolicyMode,
     model::TrafficSource,
@@ -56,6 +57,13 @@ pub(super) const COLD_SOURCE: Values = ("source", &["damon", "referenced", "lru-
 pub(super) const TIER_SOURCE: Values = ("source", &["damon", "referenced", "kernel"]);
 pub(super) const BACKEND: Values = ("backend", DemotionBackend::VARIANTS);
 pub(super) const OUTCOME: Values = ("outcome", &["begun", "held", "reverted", "stays", "given-up"]);
+pub(super) const VERB: Values = ("verb", &["filter", "prioritize", "bind"]);
+pub(super) const BIND_VERB: Values = ("verb", &["filter", "bind"]);
+pub(super) const CALL_CAUSE: Values = ("cause", &["not-ready", "faulty", "too-many"]);
+pub(super) const ANSWER: Values = ("outcome", AnswerGroup::VARIANTS);
+pub(super) const BIND_END: Values = ("end", BindCallEnd::VARIANTS);
+pub(super) const NODE_STATE: Values = ("state", &["exact", "unknown", "unpublished"]);
+pub(super) const COLLECTION: Values = ("collection", &["nodes", "states", "pods", "leases"]);
 
 #[cfg(test)]
 mod tests {
@@ -148,7 +156,7 @@ mod tests {
 
     #[test]
     fn every_label_is_open_or_lists_its_values() {
-        for family in sections::all() {
+        for family in sections::every() {
             for label in &family.labels {
                 assert_ne!(
                     OPEN.contains(label),

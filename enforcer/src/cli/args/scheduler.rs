@@ -48,7 +48,7 @@ pub struct SchedulerServeArgs {
     /// Listen there; only loopback is allowed
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     pub listen: SocketAddr,
-    /// Answer /live and /ready there, too, for the kubelet; nothing else.
+    /// Answer /live, /ready and /metrics there, too, for the kubelet and Prometheus; nothing else.
     #[arg(long, value_name = "ADDRESS")]
     pub probes: Option<SocketAddr>,
     /// Ask this API server [default: that of the pod]

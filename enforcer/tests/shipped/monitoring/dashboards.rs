@@ -9,7 +9,7 @@ use super::{
     rules::{alerts, files},
 };
 
-const NAMES: [&str; 5] = ["actions", "agent", "node", "overview", "workload"];
+const NAMES: [&str; 6] = ["actions", "agent", "node", "overview", "scheduler", "workload"];
 
 /// Columns of a dashboard.
 const COLUMNS: u64 = 24;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use numa_placement::PodRequest;
 use thiserror::Error;
 
-use super::{Extender, PlacementDecision, node::TakenPods};
+use super::{AnswerGroup, Extender, PlacementDecision, node::TakenPods};
 use crate::cluster::{
     state::{HeldContainer, HeldPod},
     view::{Millis, PredictedPlace, UnknownNode, Verdict, may_concern},
@@ -143,6 +143,20 @@ impl Extender {
     /// # Errors
     /// If nothing may be sent.
     pub fn begin_bind(&mut self, binding: PodBinding<'_>, now: Millis) -> Result<BindTicket, BindRefusal> {
+        let begun = self.claim_place(binding, now);
+        let group = match &begun {
+            Ok(BindTicket { decision: Some(_) }) => Some(AnswerGroup::Passed),
+            Ok(BindTicket { decision: None }) => Some(AnswerGroup::NotConcerned),
+            Err(BindRefusal::NoPlace(text)) => Some(AnswerGroup::of_refusal(text)),
+            Err(_) => None,
+        };
+        if let Some(group) = group {
+            self.tally.bound.add(group, 1);
+        }
+        begun
+    }
+
+    fn claim_place(&mut self, binding: PodBinding<'_>, now: Millis) -> Result<BindTicket, BindRefusal> {
         let PodBinding { uid, node: name } = binding;
         let claim_that = |state| self.claims.of(uid).iter().find(|claim| claim.state == state);
         // The reply shows that it is bound before the watch does.
@@ -285,6 +299,11 @@ impl Claims {
             (uid, outcome)
         };
         held.chain(rejected).map(outcome).collect()
+    }
+
+    /// Number of claims whose binding had no reply.
+    pub(super) fn unsettled_claims(&self) -> usize {
+        self.unsettled.values().map(BTreeSet::len).sum()
     }
 
     pub(super) fn forget_prediction(&mut self, uid: &str) {

@@ -11,7 +11,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::{Binder, Extender, ExtenderSettings, Packing, node::ExtenderNode};
+use super::{AnswerGroup, Binder, Extender, ExtenderSettings, Packing, node::ExtenderNode};
 use crate::cluster::{
     answers::{NodeAnswer, PodKind},
     objects::PodObject,
@@ -74,8 +74,8 @@ type NodeRank = (usize, i64, Result<usize, Reverse<usize>>);
 
 /// What a node has for a pod.
 enum NodeOffer {
-    /// Its managers have no say.
-    Free,
+    /// The pod may go there without one.
+    Free(AnswerGroup),
     /// A place of this rank.
     Place(NodeRank),
     /// None.
@@ -123,7 +123,10 @@ impl Extender {
         let mut places: Vec<(NodeRank, &String, usize)> = Vec::new();
         for (at, name) in nodes.iter().enumerate() {
             match self.settings.offer(self.nodes.get_mut(name), pod, kind, now) {
-                NodeOffer::Free => answer.passed.push(at),
+                NodeOffer::Free(group) => {
+                    self.tally.filtered.add(group, 1);
+                    answer.passed.push(at);
+                }
                 NodeOffer::Place(_) if self.claims.are_unsettled_on(name, &pod.uid) => {
                     answer.refused.push((at, UnknownNode::WAITING));
                 }
@@ -131,6 +134,8 @@ impl Extender {
                 NodeOffer::None(text) => answer.refused.push((at, text)),
             }
         }
+        self.tally.filtered.add(AnswerGroup::Passed, places.len());
+        self.tally.filtered.add_refusals(&answer);
         let best = places.iter().min().map(|(_, name, at)| ((*name).clone(), *at));
         match (self.settings.binder, best) {
             (Binder::Scheduler, Some((name, at))) => {
@@ -192,7 +197,7 @@ impl ExtenderSettings {
             }
         };
         match verdict {
-            Verdict::NotConcerned => NodeOffer::Free,
+            Verdict::NotConcerned => NodeOffer::Free(AnswerGroup::NotConcerned),
             Verdict::Fits(place) => NodeOffer::Place((
                 place.nodes.len(),
                 penalty,
@@ -203,7 +208,7 @@ impl ExtenderSettings {
             )),
             Verdict::Refused(group, _) => NodeOffer::None(group.as_str()),
             Verdict::Unknown(UnknownNode::NoState) if !has_published && self.allows_unknown_nodes => {
-                NodeOffer::Free
+                NodeOffer::Free(AnswerGroup::Unpublished)
             }
             Verdict::Unknown(why) => NodeOffer::None(why.as_group()),
         }

@@ -22,6 +22,7 @@ mod choice;
 mod decision;
 mod node;
 mod pods;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +39,7 @@ pub use self::{
     binding::{BindEnd, BindRefusal, BindTicket, PodBinding, UnsettledClaim},
     choice::{FilterAnswer, FilterCall},
     decision::{DecidedContainer, PlacementDecision},
+    tally::{AnswerCounts, AnswerGroup, BindCallEnd, ExtenderTally, NodeCounts},
 };
 use super::{
     age::DaemonLeases,
@@ -91,17 +93,6 @@ impl Default for ExtenderSettings {
     }
 }
 
-/// What has happened since the last look at it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ExtenderTally {
-    /// Pods that came to a node without a reservation or a claim, and hold something there.
-    pub foreign: u64,
-    /// Claimed pods that their node put where the claim says.
-    pub as_predicted: u64,
-    /// Names of claimed pods that their node refused or put elsewhere, with the node.
-    pub mispredicted: Vec<String>,
-}
-
 /// The cluster as an extender sees it.
 #[derive(Debug, Default)]
 pub struct Extender {
@@ -144,6 +135,20 @@ impl Extender {
         self.claims.len()
     }
 
+    /// Number of claims whose binding had no reply.
+    pub fn unsettled_claims(&self) -> usize {
+        self.claims.unsettled_claims()
+    }
+
+    /// Nodes by what their published state is worth now.
+    pub fn node_counts(&self, now: Millis) -> NodeCounts {
+        let mut counts = NodeCounts::default();
+        for node in self.nodes.values() {
+            node.count_in(&mut counts, now);
+        }
+        counts
+    }
+
     /// Number of nodes with a state.
     pub fn nodes_with_state(&self) -> usize {
         self.nodes.values().filter(|node| node.view.model().is_some()).count()
@@ -177,7 +182,7 @@ impl Extender {
         for (uid, outcome) in self.claims.covered(&name, &taken) {
             match outcome {
                 PredictionOutcome::Right => self.tally.as_predicted += 1,
-                PredictionOutcome::Open => {}
+                PredictionOutcome::Open => self.tally.unchecked += 1,
                 PredictionOutcome::Wrong(name) => {
                     node.distrust(&name, now);
                     self.tally.mispredicted.push(name);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use numa_placement::PodRequest;
 
-use super::choice::KnownAnswers;
+use super::{NodeCounts, choice::KnownAnswers};
 use crate::cluster::{
     age::{DaemonLeases, DaemonLife},
     objects::{ForeignState, NodeObject, StateObject, StateOrigin},
@@ -158,6 +158,19 @@ impl ExtenderNode {
         let why = format!("what it gave to pod {pod} is not what was predicted");
         self.distrusted = Some((now.saturating_add(DISTRUST), why));
         self.show_fault();
+    }
+
+    /// Adds the node to these counts, unless it is known by a state alone.
+    pub(super) fn count_in(&self, counts: &mut NodeCounts, now: Millis) {
+        if self.object.is_none() {
+            return;
+        }
+        let count = match (self.has_published, self.view.is_exact(now)) {
+            (false, _) => &mut counts.unpublished,
+            (true, false) => &mut counts.unknown,
+            (true, true) => &mut counts.exact,
+        };
+        *count += 1;
     }
 
     /// Lets time pass.

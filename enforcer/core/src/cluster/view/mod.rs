@@ -331,6 +331,13 @@ impl NodeView {
         self.model.is_none() && self.log.is_empty()
     }
 
+    /// Is the node's answer to a pod certain? One pod may still depend on memory of an ended init container.
+    pub fn is_exact(&self, now: Millis) -> bool {
+        let model_is_exact = self.model.as_ref().is_some_and(|model| model.inexact.is_empty());
+        let is_current = !self.is_stale(now) && self.outdated.is_none();
+        model_is_exact && is_current && self.doubt.is_none() && self.unordered.is_empty()
+    }
+
     /// The model of the last state.
     pub const fn model(&self) -> Option<&NodeModel> {
         self.model.as_ref()
