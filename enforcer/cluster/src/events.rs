@@ -41,8 +41,6 @@ mod queue;
 
 /// Media type of a patch by RFC 7396.
 const MERGE: &str = "application/merge-patch+json";
-/// Name of the controller in events.
-const CONTROLLER: &str = "numa-enforcer.io/agent";
 /// Tries of one event.
 const TRIES: u32 = 6;
 /// Longest part of a name before the number, so that the whole is a name.
@@ -50,7 +48,7 @@ const STEM: usize = 220;
 /// Longest name of an instance.
 const INSTANCE: usize = 128;
 /// Effect of events that are not written.
-const NO_EVENTS: &str = "kubectl describe does not show what the daemon does to pods and their node";
+const NO_EVENTS: &str = "kubectl describe does not show what numa-enforcer does to pods and their node";
 
 /// Events since the daemon started.
 #[derive(Debug, Default)]
@@ -68,6 +66,29 @@ impl EventTally {
     }
 }
 
+/// Which program an event comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EventSource {
+    controller: &'static str,
+    instance: String,
+}
+
+impl EventSource {
+    /// The daemon of this node.
+    pub fn agent(node: &str) -> Self {
+        Self::new("numa-enforcer.io/agent", node)
+    }
+
+    /// The extender of a scheduler in this pod.
+    pub fn scheduler(pod: &str) -> Self {
+        Self::new("numa-enforcer.io/scheduler", pod)
+    }
+
+    fn new(controller: &'static str, instance: &str) -> Self {
+        Self { controller, instance: instance.chars().take(INSTANCE).collect() }
+    }
+}
+
 /// Bounds of the time between two tries of one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventRetries {
@@ -82,18 +103,17 @@ impl Default for EventRetries {
     }
 }
 
-/// Writes what comes until the sender is gone. `node` is the name of the node that reports. `failed` gets the
-/// writes that failed in all their tries. `degraded` is set while the server takes no events.
+/// Writes what comes until the sender is gone. `failed` gets the writes that failed in all their tries.
+/// `degraded` is set while the server takes no events.
 pub async fn write_events(
     connection: &ApiConnection,
-    node: &str,
+    source: &EventSource,
     retries: EventRetries,
     mut calls: Receiver<EventCall>,
     failed: &CallSender<EventCall>,
     tally: &EventTally,
     degraded: &Sender<Option<Degraded>>,
 ) {
-    let instance: String = node.chars().take(INSTANCE).collect();
     let mut queue = EventQueue::new(retries);
     let mut is_open = true;
     loop {
@@ -101,7 +121,7 @@ pub async fn write_events(
             queue.push(call, Instant::now());
         }
         if let Some(mut pending) = queue.take_due(Instant::now()) {
-            let ended = write_once(connection, &instance, &pending.call).await;
+            let ended = write_once(connection, source, &pending.call).await;
             match TryEnd::of(ended.as_ref().err(), &pending.call.event.object) {
                 TryEnd::Written => {
                     tally.written.fetch_add(1, Ordering::Relaxed);
@@ -208,7 +228,11 @@ fn is_of_ended_namespace(error: &ApiError) -> bool {
     }
 }
 
-async fn write_once(connection: &ApiConnection, instance: &str, call: &EventCall) -> Result<(), ApiError> {
+async fn write_once(
+    connection: &ApiConnection,
+    source: &EventSource,
+    call: &EventCall,
+) -> Result<(), ApiError> {
     let (namespace, name) = (namespace_of(&call.event.object), name_of(call));
     let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
     let series = json!({"count": call.count, "lastObservedTime": time_of(call.last_ns)});
@@ -225,8 +249,8 @@ async fn write_once(connection: &ApiConnection, instance: &str, call: &EventCall
         "kind": "Event",
         "metadata": {"name": name, "namespace": namespace},
         "eventTime": time_of(call.first_ns),
-        "reportingController": CONTROLLER,
-        "reportingInstance": instance,
+        "reportingController": source.controller,
+        "reportingInstance": source.instance,
         "action": event.reason.action(),
         "reason": <&str>::from(event.reason),
         "type": if event.reason.is_warning() { "Warning" } else { "Normal" },

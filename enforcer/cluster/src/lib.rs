@@ -42,7 +42,7 @@ pub use self::{
     configz::{ConfigzError, KubeletServer, fetch_configz},
     connection::{ApiConnection, ConnectError, PodAccount},
     error::KubectlError,
-    events::{EventRetries, EventTally, write_events},
+    events::{EventRetries, EventSource, EventTally, write_events},
     forward::PortForward,
     kubectl::Kubectl,
     newest::send_if_different,

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use enforcer_cluster::{ApiConnection, EventRetries, EventTally, write_events};
+use enforcer_cluster::{ApiConnection, EventRetries, EventSource, EventTally, write_events};
 use enforcer_core::cluster::events::{
     EventCall, EventLimits, EventLog, EventObject, EventReason, NodeEvent, NotedEvent,
 };
@@ -47,7 +47,8 @@ impl Writer {
         let counts = Arc::clone(&tally);
         let (failures, failed) = mpsc::channel(1);
         let task = tokio::spawn(async move {
-            write_events(&connection, "a", SOON, queue, &failures, &counts, &tell).await;
+            let source = EventSource::agent("a");
+            write_events(&connection, &source, SOON, queue, &failures, &counts, &tell).await;
         });
         let log = EventLog::new(EventLimits::default());
         Self { log, now: Duration::ZERO, calls: Some(calls), failed, tally, degraded, task }

@@ -8,7 +8,9 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use enforcer_cluster::{ApiConnection, EventRetries, EventTally, PublishedObject, WatchedPods, write_events};
+use enforcer_cluster::{
+    ApiConnection, EventRetries, EventSource, EventTally, PublishedObject, WatchedPods, write_events,
+};
 use enforcer_core::cluster::events::{
     EventCall, EventLimits, EventLog, EventObject, NodeEvent, NotedEvent, StateEvents, StateFacts,
 };
@@ -57,18 +59,18 @@ impl EventOutput {
         let Self { turns, outcomes, tally, unwritten } = self;
         let (calls, queue) = mpsc::channel(QUEUE);
         let (failures, failed) = mpsc::channel(QUEUE);
-        let (node, counts) = (inputs.node.clone(), Arc::clone(&tally));
-        let notes = EventNotes { log: EventLog::new(EventLimits::default()), calls, tally, dropped: 0 };
+        let (source, counts) = (EventSource::agent(&inputs.node), Arc::clone(&tally));
+        let notes = EventNotes::new(calls, tally);
         tasks.spawn(note_events(inputs, (turns, outcomes), notes, failed));
         tasks.spawn(async move {
             let retries = EventRetries::default();
-            write_events(&connection, &node, retries, queue, &failures, &counts, &unwritten).await;
+            write_events(&connection, &source, retries, queue, &failures, &counts, &unwritten).await;
         });
     }
 }
 
 /// What events go through on their way to the writer.
-struct EventNotes {
+pub(crate) struct EventNotes {
     log: EventLog,
     /// To the writer. Nothing else sends, so room that is there stays.
     calls: mpsc::Sender<EventCall>,
@@ -78,8 +80,13 @@ struct EventNotes {
 }
 
 impl EventNotes {
+    /// With the way to the writer.
+    pub(crate) fn new(calls: mpsc::Sender<EventCall>, tally: Arc<EventTally>) -> Self {
+        Self { log: EventLog::new(EventLimits::default()), calls, tally, dropped: 0 }
+    }
+
     /// Notes an event and sends the write that it takes; whether a write tells of it, now or later.
-    fn accept(&mut self, event: NodeEvent, now: Duration) -> bool {
+    pub(crate) fn accept(&mut self, event: NodeEvent, now: Duration) -> bool {
         let has_room = self.calls.capacity() > 0;
         match self.log.note(event, now, wall_clock::unix_ns(), has_room) {
             NotedEvent::Write(call) => self.send(call),
@@ -90,12 +97,17 @@ impl EventNotes {
     }
 
     /// Sends what ended series have not told, and counts what the log has dropped.
-    fn settle(&mut self, now: Duration) {
+    pub(crate) fn settle(&mut self, now: Duration) {
         for call in self.log.end_series(now, self.calls.capacity()) {
             self.send(call);
         }
         self.tally.drop_events(self.log.dropped() - self.dropped);
         self.dropped = self.log.dropped();
+    }
+
+    /// Takes back a write that the server did not get.
+    pub(crate) fn take_back(&mut self, call: EventCall) {
+        self.log.take_back(call);
     }
 
     fn send(&mut self, call: EventCall) {
@@ -146,7 +158,7 @@ async fn note_events(
                     notes.tally.drop_events(1);
                 }
             }
-            Some(call) = failed.recv() => notes.log.take_back(call),
+            Some(call) = failed.recv() => notes.take_back(call),
             _ = look.tick() => of_node.extend(of_states.lasting(&inputs.object(), start.elapsed())),
         }
         while let Some(event) = of_node.front().cloned() {

@@ -29,6 +29,7 @@ mod predictions;
 mod session;
 
 pub(crate) use self::{
+    events::EventNotes,
     features::FeatureFile,
     once::{NodeOnce, WrittenObject},
     predictions::PredictionTally,

@@ -4,11 +4,11 @@
 //! is held for adding alone.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
-use enforcer_cluster::extender::SharedExtender;
+use enforcer_cluster::{EventTally, extender::SharedExtender};
 use enforcer_core::cluster::extender::{AnswerCounts, ExtenderTally};
 use enforcer_report::metrics::{SchedulerReport, VerbCalls, WatchedCollection};
 use numa_topology::degraded::Degraded;
@@ -17,8 +17,8 @@ use tokio::{sync::watch::Receiver, time::Instant};
 use super::{Readiness, service::Unanswered};
 use crate::version;
 
-/// Time after a call for which this extender is the one that kube-scheduler asks. Another replica sees the pods
-/// of that one come without a call.
+/// Time after a call for which this extender is the one that kube-scheduler asks. Another replica sees the
+/// pods of that one come without a call.
 const ASKED: Duration = Duration::from_mins(10);
 /// Names of what is watched, in the order of the faults.
 const COLLECTIONS: [&str; 4] = ["nodes", "states", "pods", "leases"];
@@ -37,7 +37,15 @@ pub(super) struct Figures {
     pub(super) readiness: Arc<Readiness>,
     /// Why the API server tells of no changes, of nodes, states, pods and leases.
     faults: [Receiver<Option<Degraded>>; 4],
+    events: EventFigures,
     totals: Mutex<Totals>,
+}
+
+/// What became of events.
+pub(super) struct EventFigures {
+    pub(super) tally: Arc<EventTally>,
+    /// Why the API server takes none.
+    pub(super) unwritten: Receiver<Option<Degraded>>,
 }
 
 /// Counts since the start.
@@ -59,8 +67,9 @@ impl Figures {
         shared: Arc<SharedExtender>,
         readiness: Arc<Readiness>,
         faults: [Receiver<Option<Degraded>>; 4],
+        events: EventFigures,
     ) -> Self {
-        Self { shared, readiness, faults, totals: Mutex::default() }
+        Self { shared, readiness, faults, events, totals: Mutex::default() }
     }
 
     /// Counts an answered call.
@@ -87,6 +96,12 @@ impl Figures {
     /// Why the API server tells of no changes, by collection.
     pub(super) fn faults(&self) -> [Option<Degraded>; 4] {
         self.faults.each_ref().map(|fault| fault.borrow().clone())
+    }
+
+    /// The same, and why it takes no events.
+    pub(super) fn all_faults(&self) -> [Option<Degraded>; 5] {
+        let [nodes, states, pods, leases] = self.faults();
+        [nodes, states, pods, leases, self.events.unwritten.borrow().clone()]
     }
 
     /// Adds what has happened since the last look, and names in the log what a person should know.
@@ -134,6 +149,8 @@ impl Figures {
             ],
             nodes,
             collections,
+            events: [("written", &self.events.tally.written), ("dropped", &self.events.tally.dropped)]
+                .map(|(result, number)| (result, number.load(Ordering::Relaxed))),
         }
     }
 

@@ -9,6 +9,7 @@
 //! not tell of changes, is answered with 503, and kube-scheduler tries again.
 
 mod configuration;
+mod events;
 mod figures;
 mod service;
 
@@ -21,7 +22,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use enforcer_cluster::{
-    ApiConnection, WatchLimits,
+    ApiConnection, EventTally, WatchLimits,
     extender::{SharedExtender, Synced, WatchFaults, watch_cluster},
 };
 use enforcer_core::cluster::extender::{Binder, ExtenderSettings};
@@ -32,12 +33,15 @@ use tokio::{
     net::TcpListener,
     runtime::Builder,
     signal::unix::{SignalKind, signal},
-    sync::watch::{self, Receiver},
+    sync::{
+        mpsc,
+        watch::{self, Receiver},
+    },
     time::interval,
 };
 
 pub use self::configuration::{SchedulerSettings, configuration};
-use self::figures::Figures;
+use self::figures::{EventFigures, Figures};
 
 /// Time between two looks at what is worth a line of the log.
 const LOOK: Duration = Duration::from_secs(2);
@@ -110,9 +114,12 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
         None => ApiConnection::in_cluster()?,
     };
     let connection = Arc::new(connection);
-    let shared = Arc::new(SharedExtender::new(settings, |request| {
+    let (impossible, found) = mpsc::channel(events::QUEUE);
+    let (tally, unwritten) = (Arc::new(EventTally::default()), watch::Sender::new(None));
+    let shared = SharedExtender::new(settings, |request| {
         request.documents = annotation_documents(&request.annotations);
-    }));
+    });
+    let shared = Arc::new(shared.with_events(impossible, Arc::clone(&tally)));
     let (synced, faults) = (watch::Sender::new(Synced::default()), WatchFaults::default());
     let [nodes, states, pods, _leases] = &faults.degraded;
     let readiness = Arc::new(Readiness {
@@ -122,7 +129,8 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
         settles: if settings.binder == Binder::Scheduler { settles } else { Duration::ZERO },
     });
     let told = faults.degraded.each_ref().map(watch::Sender::subscribe);
-    let figures = Arc::new(Figures::new(Arc::clone(&shared), Arc::clone(&readiness), told));
+    let written = EventFigures { tally: Arc::clone(&tally), unwritten: unwritten.subscribe() };
+    let figures = Arc::new(Figures::new(Arc::clone(&shared), Arc::clone(&readiness), told, written));
     let scraped = Arc::clone(&figures);
     let metrics = Metrics::of_scheduler(move || scraped.report()).context("describing metrics")?;
     let listener = bind(listen).await?;
@@ -147,6 +155,7 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
         served = probing => served.context("serving probes")?,
         served = axum::serve(listener, router) => served.context("serving")?,
         () = watch_cluster(&connection, &shared, WatchLimits::default(), &synced, &faults) => {}
+        () = Box::pin(events::write(&connection, found, &tally, &unwritten)) => {}
         () = tell(&figures) => {}
         _ = terminate.recv() => tracing::info!("ended by SIGTERM"),
         _ = interrupt.recv() => tracing::info!("ended by SIGINT"),
@@ -161,10 +170,10 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// Writes to the log what changes.
 async fn tell(figures: &Figures) {
     let mut looks = interval(LOOK);
-    let mut before: (Option<String>, [Option<Degraded>; 4]) = (Some(String::new()), Default::default());
+    let mut before: (Option<String>, [Option<Degraded>; 5]) = (Some(String::new()), Default::default());
     loop {
         looks.tick().await;
-        let now = (figures.readiness.obstacle(), figures.faults());
+        let now = (figures.readiness.obstacle(), figures.all_faults());
         if now.0.is_none() != before.0.is_none() {
             if let Some(obstacle) = &now.0 {
                 tracing::info!("answers no calls: {obstacle}");
@@ -173,11 +182,11 @@ async fn tell(figures: &Figures) {
                 tracing::info!("answers calls, with the states of {nodes} nodes");
             }
         }
-        for fault in now.1.iter().zip(&before.1).filter_map(|(now, was)| (now != was).then_some(now)) {
-            if let Some(fault) = fault {
-                tracing::warn!("degraded: {fault}");
-            } else {
-                tracing::info!("the API server tells again");
+        for (fault, was) in now.1.iter().zip(&before.1).filter(|(now, was)| now != was) {
+            match (fault, was) {
+                (Some(fault), _) => tracing::warn!("degraded: {fault}"),
+                (None, Some(was)) => tracing::info!("no longer degraded: {}", was.source),
+                (None, None) => {}
             }
         }
         before = now;

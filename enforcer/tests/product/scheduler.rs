@@ -295,3 +295,26 @@ fn metrics_have_what_was_answered_and_which_pods_came_by_another_way() {
     assert_eq!(ask(probes, "GET", "/ready", "").0, 200);
     assert_eq!(ask(probes, "POST", "/v1/filter", "{}").0, 404, "only the other port answers calls");
 }
+
+#[test]
+fn owner_of_a_pod_without_a_place_is_told_what_the_closest_node_lacks() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    let served = Served::start(&stub, &[]);
+    served.becomes_ready();
+    let body = |uid| json!({"Pod": pod(uid, 9), "NodeNames": ["a"]}).to_string();
+    for uid in ["large", "large", "other"] {
+        assert_eq!(served.ask("POST", "/v1/filter", &body(uid)).0, 200);
+    }
+    served.metrics_become(&["events_total{result=\"written\"} 2", "events_total{result=\"dropped\"} 0"]);
+    let events = stub.objects("/apis/events.k8s.io/v1/namespaces/shop/events");
+    let told: Vec<_> = events.iter().map(|event| &event["regarding"]["name"]).collect();
+    assert_eq!(told, ["large", "other"], "a call that comes again within a minute is not told");
+    let expected = "no node of 1 has a place for the pod: 1 for \"no node of the machine \
+                    has the CPUs free together\"; closest is node a, with 8 of 9 cpu on NUMA node 1";
+    for event in events {
+        let of = ["reason", "type", "action", "reportingController"].map(|key| event[key].as_str().unwrap());
+        assert_eq!(of, ["NumaPlacementImpossible", "Warning", "Scheduling", "numa-enforcer.io/scheduler"]);
+        assert_eq!(event["note"], expected);
+    }
+}

@@ -67,7 +67,8 @@ impl SharedExtender {
         Arc::clone(binding.entry(node.to_owned()).or_default())
     }
 
-    /// Binds the pod while no other binding to its node is sent: how that ends, and what the scheduler is told.
+    /// Binds the pod while no other binding to its node is sent: how that ends, and what the scheduler is
+    /// told.
     async fn bind_alone(
         &self,
         connection: &ApiConnection,

@@ -10,7 +10,8 @@
 //! another.
 
 mod bind;
-mod heard;
+mod impossible;
+mod last_changes;
 mod protocol;
 #[cfg(test)]
 mod tests;
@@ -27,18 +28,20 @@ use std::{
 };
 
 use enforcer_core::cluster::{
+    events::NodeEvent,
     extender::{BindCallEnd, Extender, ExtenderSettings, FilterCall, NodeCounts},
     objects::PodObject,
     view::Millis,
 };
 use numa_placement::PodRequest;
-use tokio::time::Instant;
+use tokio::{sync::mpsc::Sender, time::Instant};
 
-use self::heard::LastChanges;
+use self::{impossible::ImpossibleEvents, last_changes::LastChanges};
 pub use self::{
     protocol::{BindRequest, ExtenderRequest, ProtocolError, bind_reply},
     watches::{Synced, WatchFaults, watch_cluster},
 };
+use crate::events::EventTally;
 
 /// Most objects that are named as left out at a time.
 const NAMED: usize = 16;
@@ -57,6 +60,8 @@ pub struct SharedExtender {
     bind_ends: [AtomicU64; BindCallEnd::NAMES.len()],
     /// When the API server told of a change.
     changes: LastChanges,
+    /// Where pods without a place are told.
+    impossible: Option<ImpossibleEvents>,
     /// Objects that could not be read since the last look at them.
     left_out: Mutex<Vec<String>>,
     /// Completes a request by what its annotations say.
@@ -74,9 +79,17 @@ impl SharedExtender {
             binding: Mutex::default(),
             bind_ends: array::from_fn(|_| AtomicU64::new(0)),
             changes: LastChanges::default(),
+            impossible: None,
             left_out: Mutex::default(),
             complete,
         }
+    }
+
+    /// Tells of pods without a place as events, of which those without room are counted as dropped.
+    #[must_use]
+    pub fn with_events(mut self, events: Sender<NodeEvent>, tally: Arc<EventTally>) -> Self {
+        self.impossible = Some(ImpossibleEvents { events, tally, told: Mutex::default() });
+        self
     }
 
     /// Objects that could not be read since the last call, and why; the first ones of many.
@@ -111,8 +124,8 @@ impl SharedExtender {
         self.lock().node_counts(self.now())
     }
 
-    /// Time since the API server told of a change or a list, of nodes, states, pods and leases. `None` until it
-    /// does.
+    /// Time since the API server told of a change or a list, of nodes, states, pods and leases. `None` until
+    /// it does.
     pub fn change_ages(&self) -> [Option<Duration>; 4] {
         self.changes.ages(self.now())
     }
@@ -135,6 +148,13 @@ impl SharedExtender {
         let mut extender = self.lock();
         let call = FilterCall { pod: &pod, nodes: &request.nodes, number, accepted };
         let answer = extender.filter(call, self.now());
+        if let Some(events) = &self.impossible
+            && answer.passed.is_empty()
+            && events.is_due(&pod.uid, accepted)
+            && let Some(note) = extender.explain_impossible(&pod, &request.nodes, &answer, self.now())
+        {
+            events.send(&pod, &note);
+        }
         drop(extender);
         request.filter_reply(&answer)
     }

@@ -8,7 +8,11 @@ use enforcer_core::{
     call_times::CallTimes,
     cluster::extender::{AnswerCounts, NodeCounts},
 };
-use prometheus::{Registry, core::Collector, core::Desc, proto::MetricFamily};
+use prometheus::{
+    Registry,
+    core::{Collector, Desc},
+    proto::MetricFamily,
+};
 
 use super::{
     Metrics, MetricsError, PREFIX,
@@ -49,6 +53,8 @@ pub struct SchedulerReport {
     pub nodes: NodeCounts,
     /// What is watched, by name.
     pub collections: [(&'static str, WatchedCollection); 4],
+    /// Events of pods without a place, by what became of them.
+    pub events: [(&'static str, u64); 2],
 }
 
 /// Calls of one verb.
@@ -149,6 +155,13 @@ const CHANGE_AGE: FamilyOf<1> = Family::gauge(
 )
 .of(&[values::COLLECTION]);
 
+const EVENTS: FamilyOf<1> = Family::counter(
+    "scheduler_events_total",
+    ["result"],
+    "Events of pods for which no node has a place: written, or dropped beyond the rate or by the API server.",
+)
+.of(&[values::EVENT_RESULT]);
+
 /// Every metric of this file.
 pub(super) const ALL: &[&Family] = &[
     &BUILD_INFO,
@@ -165,6 +178,7 @@ pub(super) const ALL: &[&Family] = &[
     &NODES,
     &DEGRADED,
     &CHANGE_AGE,
+    &EVENTS,
 ];
 
 impl Metrics {
@@ -233,6 +247,9 @@ fn put(report: &SchedulerReport, scrape: &mut Scrape) {
         scrape.put(&DEGRADED, &[name], Some(truth(is_degraded)));
         scrape.put(&CHANGE_AGE, &[name], changed.map(|age| age.as_secs_f64()));
     }
+    for (result, number) in report.events {
+        scrape.put(&EVENTS, &[result], Some(to_f64(number)));
+    }
 }
 
 #[cfg(test)]
@@ -262,6 +279,7 @@ mod tests {
                 let changed = (name != "leases").then_some(Duration::from_millis(1_500));
                 (name, WatchedCollection { is_degraded: name == "pods", changed })
             }),
+            events: [("written", 6), ("dropped", 2)],
             ..SchedulerReport::default()
         }
     }
@@ -295,6 +313,7 @@ mod tests {
             "degraded{collection=\"pods\"} 1",
             "degraded{collection=\"nodes\"} 0",
             "change_age_seconds{collection=\"nodes\"} 1.5",
+            "events_total{result=\"dropped\"} 2",
         ] {
             assert!(text.contains(&format!("\nnuma_enforcer_scheduler_{line}\n")), "{line} in {text}");
         }

@@ -35,6 +35,8 @@ pub enum EventReason {
     NumaMemoryWidened,
     /// The daemon has no place for a workload, or may not move it; or the kubelet has none for a pod.
     NumaPlacementRefused,
+    /// No node of the cluster has a place for a pod.
+    NumaPlacementImpossible,
     /// The node did with a pod something else than its published state predicted.
     NumaPredictionWrong,
     /// The node's kubelet runs with other settings than before.
@@ -51,6 +53,7 @@ impl EventReason {
             Self::NumaCorrected => "Moving",
             Self::NumaMemoryWidened => "Widening",
             Self::NumaPlacementRefused => "Placing",
+            Self::NumaPlacementImpossible => "Scheduling",
             Self::NumaPredictionWrong => "Predicting",
             Self::KubeletConfigurationChanged | Self::NumaStateInexact => "Publishing",
         }
@@ -62,6 +65,7 @@ impl EventReason {
             Self::NumaMisaligned
             | Self::NumaMemoryWidened
             | Self::NumaPlacementRefused
+            | Self::NumaPlacementImpossible
             | Self::NumaPredictionWrong
             | Self::NumaStateInexact => true,
             Self::NumaCorrected | Self::KubeletConfigurationChanged => false,

@@ -83,7 +83,7 @@ enum NodeOffer {
 }
 
 impl Kinds {
-    fn number(&mut self, kind: PodKind) -> u32 {
+    pub(super) fn number(&mut self, kind: PodKind) -> u32 {
         if self.numbers.len() >= KINDS {
             self.numbers.clear();
         }
@@ -215,7 +215,13 @@ impl ExtenderSettings {
     }
 
     /// The node's answer; a known one is used again as long as it is the same.
-    fn answer(&self, node: &mut ExtenderNode, pod: &PodObject, kind: u32, now: Millis) -> NodeAnswer {
+    pub(super) fn answer(
+        &self,
+        node: &mut ExtenderNode,
+        pod: &PodObject,
+        kind: u32,
+        now: Millis,
+    ) -> NodeAnswer {
         let ask = |view: &NodeView| match self.binder {
             Binder::Extender => view.filter(&pod.request, now),
             Binder::Scheduler => view.filter_in_any_order(&pod.request, now),

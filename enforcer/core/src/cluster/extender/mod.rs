@@ -20,6 +20,7 @@ mod attempts;
 mod binding;
 mod choice;
 mod decision;
+mod impossible;
 mod node;
 mod pods;
 mod tally;

@@ -1,7 +1,8 @@
 //! The table of situations (scheduler.md 2.4 of the specification), a test for each row.
 
+mod counts;
+mod impossible;
 mod model_check;
-mod tallied;
 
 use numa_placement::{ContainerRequest, PodName, PodRequest};
 

@@ -1,0 +1,84 @@
+//! Why no node has a place for a pod, in one sentence for its owner.
+//!
+//! Problem: kube-scheduler counts equal reasons, so they have no figures, and its event does not say what to
+//! ask less of. Idea: of the nodes that are short of something, the one that lacks the smallest share is
+//! named with its figures.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use numa_placement::Rejection;
+
+use super::{Extender, FilterAnswer};
+use crate::cluster::{
+    answers::PodKind,
+    objects::PodObject,
+    view::{Millis, UnknownNode, Verdict},
+};
+
+/// Share that a node lacks where its rejection has no figures, in thousandths.
+const WITHOUT_FIGURES: u64 = 1_001;
+
+impl Extender {
+    /// The sentence for this answer to a filter call. `None` if a node passed, none was asked, or an earlier
+    /// pod holds a node up: that ends by itself.
+    pub fn explain_impossible(
+        &mut self,
+        pod: &PodObject,
+        nodes: &[String],
+        answer: &FilterAnswer,
+        now: Millis,
+    ) -> Option<String> {
+        let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, text) in &answer.refused {
+            *groups.entry(text).or_default() += 1;
+        }
+        if !answer.passed.is_empty() || groups.is_empty() || groups.contains_key(UnknownNode::WAITING) {
+            return None;
+        }
+        let number = answer.refused.len();
+        let mut note = format!("no node of {number} has a place for the pod: ");
+        for (at, (text, count)) in groups.into_iter().enumerate() {
+            let reason = text.strip_prefix("NUMA: ").unwrap_or(text);
+            let _ = write!(note, "{}{count} for \"{reason}\"", if at == 0 { "" } else { ", " });
+        }
+        let kind = self.kinds.number(PodKind::of(&pod.request));
+        let mut closest: Option<(u64, &String, String)> = None;
+        let mut unknown = None;
+        for name in answer.refused.iter().filter_map(|(at, _)| nodes.get(*at)) {
+            let Some(node) = self.nodes.get_mut(name) else { continue };
+            match self.settings.answer(node, pod, kind, now).verdict {
+                Verdict::Refused(_, rejection) => {
+                    let lacks = lacking_share(&rejection);
+                    if closest.as_ref().is_none_or(|(least, ..)| lacks < *least) {
+                        closest = Some((lacks, name, figures(&rejection)));
+                    }
+                }
+                Verdict::Unknown(why) if unknown.is_none() => unknown = Some((name, why.to_string())),
+                _ => {}
+            }
+        }
+        if let Some((_, name, figures)) = closest {
+            let _ = write!(note, "; closest is node {name}, with {figures}");
+        } else if let Some((name, why)) = unknown {
+            let _ = write!(note, "; node {name}: {why}");
+        }
+        Some(note)
+    }
+}
+
+/// The largest share of a resource that is lacking, in thousandths.
+fn lacking_share(rejection: &Rejection) -> u64 {
+    let lacking = rejection.shortages.iter().filter(|short| short.wanted > short.available);
+    let share = |wanted: u64, available: u64| (wanted - available).saturating_mul(1_000) / wanted;
+    lacking.map(|short| share(short.wanted, short.available)).max().unwrap_or(WITHOUT_FIGURES)
+}
+
+/// What is there of what is lacking; else all of the rejection.
+fn figures(rejection: &Rejection) -> String {
+    let lacking = rejection.shortages.iter().filter(|short| short.wanted > short.available);
+    let texts: Vec<String> = lacking
+        .map(|short| short.text(&rejection.wording.units, &rejection.wording.unsized_nodes))
+        .map(|text| text.replace(" on node", " on NUMA node"))
+        .collect();
+    if texts.is_empty() { rejection.to_string() } else { texts.join(", ") }
+}

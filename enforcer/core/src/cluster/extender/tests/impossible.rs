@@ -1,0 +1,42 @@
+//! What the owner of a pod without a place is told.
+
+use super::*;
+
+fn explained(extender: &mut Extender, pod: &PodObject, names: &[&str]) -> Option<String> {
+    let nodes: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let answer = extender.filter(FilterCall { pod, nodes: &nodes, number: 1, accepted: 0 }, 0);
+    extender.explain_impossible(pod, &nodes, &answer, 0)
+}
+
+#[test]
+fn note_counts_reasons_and_names_what_the_closest_node_lacks() {
+    let mut one = extender(Binder::Extender, &["a", "b", "c"]);
+    one.observe_pod(on("a", &pod("bound", 8)), 0);
+    one.observe_state_gone("c");
+    let note = explained(&mut one, &pod("p", 9), &["a", "b", "c"]).unwrap();
+    let expected = "no node of 3 has a place for the pod: 2 for \"no node of the machine has \
+                    the CPUs free together\", 1 for \"state unknown\"; closest is node b, with ";
+    assert!(note.starts_with(expected), "{note}");
+    let (_, closest) = note.split_once("closest is node b, with ").unwrap();
+    assert_eq!(closest, "8 of 9 cpu on NUMA node 1", "{note}");
+}
+
+#[test]
+fn nodes_that_are_all_unknown_are_told_with_why() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    one.observe_state_gone("a");
+    let note = explained(&mut one, &pod("p", 2), &["a"]).unwrap();
+    assert!(note.contains("1 for \"state unknown\"; node a: "), "{note}");
+    assert!(note.contains("its object was deleted"), "{note}");
+}
+
+#[test]
+fn nothing_is_told_where_a_node_passes_or_an_earlier_pod_is_waited_for() {
+    let mut one = extender(Binder::Extender, &["a", "b"]);
+    assert_eq!(explained(&mut one, &pod("p", 8), &["a", "b"]), None);
+    assert_eq!(explained(&mut one, &pod("p", 8), &[]), None, "kube-scheduler had no node left");
+    bind(&mut one, "p", "a").unwrap();
+    end(&mut one, "p", "a", BindEnd::Unknown);
+    assert_eq!(explained(&mut one, &pod("q", 2), &["a"]), None);
+    assert_eq!(explained(&mut one, &pod("large", 99), &["unseen"]), None, "it passes without a state");
+}
