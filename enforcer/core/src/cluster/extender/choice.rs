@@ -9,7 +9,7 @@
 //! in a few steps, then leaves the fewest CPUs over on its nodes (or the most, by [`Packing`]), then comes
 //! first by name.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use super::{AnswerGroup, Binder, Extender, ExtenderSettings, Packing, node::ExtenderNode};
 use crate::cluster::{
@@ -67,7 +67,7 @@ pub(super) struct Kinds {
 
 /// The last answers of a node, by number of the kind.
 #[derive(Debug, Default)]
-pub(super) struct KnownAnswers(Vec<(u32, NodeAnswer)>);
+pub(super) struct KnownAnswers(Vec<(u32, Arc<NodeAnswer>)>);
 
 /// How good a node is: less is better.
 type NodeRank = (usize, i64, Result<usize, Reverse<usize>>);
@@ -95,12 +95,12 @@ impl Kinds {
 }
 
 impl KnownAnswers {
-    fn take(&mut self, kind: u32) -> Option<NodeAnswer> {
+    fn take(&mut self, kind: u32) -> Option<Arc<NodeAnswer>> {
         let at = self.0.iter().position(|(known, _)| *known == kind)?;
         Some(self.0.remove(at).1)
     }
 
-    fn put(&mut self, kind: u32, answer: NodeAnswer) {
+    fn put(&mut self, kind: u32, answer: Arc<NodeAnswer>) {
         if self.0.len() >= KINDS_OF_NODE {
             self.0.remove(0);
         }
@@ -188,22 +188,25 @@ impl Extender {
 
 impl ExtenderSettings {
     fn offer(&self, node: Option<&mut ExtenderNode>, pod: &PodObject, kind: u32, now: Millis) -> NodeOffer {
-        let unseen = || NodeView::default().filter(&pod.request, now);
-        let (verdict, left_over, penalty, has_published) = match node {
-            None => (unseen(), 0, 0, false),
+        let unseen = || {
+            let view = NodeView::default();
+            Arc::new(NodeAnswer::new(&view, now, |view| view.filter(&pod.request, now)))
+        };
+        let (answer, penalty, has_published) = match node {
+            None => (unseen(), 0, false),
             Some(node) => {
-                let NodeAnswer { verdict, left_over, .. } = self.answer(node, pod, kind, now);
-                (verdict, left_over, remote_penalty(node.remote_percent), node.has_published)
+                let answer = self.answer(node, pod, kind, now);
+                (answer, remote_penalty(node.remote_percent), node.has_published)
             }
         };
-        match verdict {
+        match &answer.verdict {
             Verdict::NotConcerned => NodeOffer::Free(AnswerGroup::NotConcerned),
             Verdict::Fits(place) => NodeOffer::Place((
                 place.nodes.len(),
                 penalty,
                 match self.packing {
-                    Packing::Pack => Ok(left_over),
-                    Packing::Spread => Err(Reverse(left_over)),
+                    Packing::Pack => Ok(answer.left_over),
+                    Packing::Spread => Err(Reverse(answer.left_over)),
                 },
             )),
             Verdict::Refused(group, _) => NodeOffer::None(group.as_str()),
@@ -221,7 +224,7 @@ impl ExtenderSettings {
         pod: &PodObject,
         kind: u32,
         now: Millis,
-    ) -> NodeAnswer {
+    ) -> Arc<NodeAnswer> {
         let ask = |view: &NodeView| match self.binder {
             Binder::Extender => view.filter(&pod.request, now),
             Binder::Scheduler => view.filter_in_any_order(&pod.request, now),
@@ -236,10 +239,11 @@ impl ExtenderSettings {
             for (uid, other) in before {
                 view.reserve(uid, &other.request, Millis::MAX);
             }
-            return NodeAnswer::of(None, &view, now, ask);
+            return Arc::new(NodeAnswer::new(&view, now, ask));
         }
-        let answer = NodeAnswer::of(node.answers.take(kind), &node.view, now, ask);
-        node.answers.put(kind, answer.clone());
+        let known = node.answers.take(kind).filter(|known| known.is_of(&node.view, now));
+        let answer = known.unwrap_or_else(|| Arc::new(NodeAnswer::new(&node.view, now, ask)));
+        node.answers.put(kind, Arc::clone(&answer));
         answer
     }
 }

@@ -46,11 +46,11 @@ impl Extender {
         let mut unknown = None;
         for name in answer.refused.iter().filter_map(|(at, _)| nodes.get(*at)) {
             let Some(node) = self.nodes.get_mut(name) else { continue };
-            match self.settings.answer(node, pod, kind, now).verdict {
+            match &self.settings.answer(node, pod, kind, now).verdict {
                 Verdict::Refused(_, rejection) => {
-                    let lacks = lacking_share(&rejection);
+                    let lacks = lacking_share(rejection);
                     if closest.as_ref().is_none_or(|(least, ..)| lacks < *least) {
-                        closest = Some((lacks, name, figures(&rejection)));
+                        closest = Some((lacks, name, figures(rejection)));
                     }
                 }
                 Verdict::Unknown(why) if unknown.is_none() => unknown = Some((name, why.to_string())),
