@@ -44,6 +44,7 @@ pub use self::{
 };
 use super::{
     age::DaemonLeases,
+    model::SharedParts,
     objects::{LeaseObject, NodeObject, StateObject},
     view::Millis,
 };
@@ -103,6 +104,7 @@ pub struct Extender {
     pods: BTreeMap<String, KnownPod>,
     /// Nodes by uid of a pod that a scheduler means for them.
     nominations: BTreeMap<String, String>,
+    parts: SharedParts,
     attempts: Attempts,
     claims: Claims,
     kinds: Kinds,
@@ -180,6 +182,7 @@ impl Extender {
         let node = self.nodes.entry(name.clone()).or_default();
         let pod_lists = self.pod_lists;
         let Some(taken) = node.observe_state(object, pod_lists, now) else { return };
+        node.view.share_parts(&mut self.parts);
         for (uid, outcome) in self.claims.covered(&name, &taken) {
             match outcome {
                 PredictionOutcome::Right => self.tally.as_predicted += 1,

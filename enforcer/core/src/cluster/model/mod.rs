@@ -14,6 +14,7 @@ mod fault;
 mod held;
 mod machine;
 mod own_engine;
+mod shared;
 #[cfg(test)]
 pub(in crate::cluster) mod tests;
 
@@ -23,7 +24,7 @@ use numa_placement::{
     Allocations, Inventory, PodRequest, settings::DeclaredClass, settings::PlacementSettings,
 };
 
-pub use self::fault::StateFault;
+pub use self::{fault::StateFault, shared::SharedParts};
 use super::{
     profile::TranslatedProfile,
     state::{DecidedBy, InexactSource, NodeState, Revision},

@@ -40,7 +40,7 @@ use self::{
     log::{LogChange, PodEvent, PodLog},
 };
 use super::{
-    model::{NodeModel, StateFault},
+    model::{NodeModel, SharedParts, StateFault},
     state::{DecidedBy, NodeState, Revision},
 };
 
@@ -122,6 +122,13 @@ impl NodeView {
         };
         self.replay();
         outcome
+    }
+
+    /// Takes the parts of its model that other nodes have as well.
+    pub fn share_parts(&mut self, parts: &mut SharedParts) {
+        if let Some(model) = &mut self.model {
+            parts.share(model);
+        }
     }
 
     /// Notes that the node's daemon lives, as its lease or pod shows: its last state is still true.
