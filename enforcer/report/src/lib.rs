@@ -20,6 +20,7 @@ pub mod junit;
 pub mod metrics;
 pub mod page;
 pub mod plan_table;
+pub mod pod_explanation;
 pub mod rebalance_text;
 pub mod replay_text;
 pub mod rule_text;

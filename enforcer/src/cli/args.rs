@@ -6,6 +6,7 @@
 
 mod cluster;
 mod control;
+mod explain_pod;
 mod plan;
 mod publish;
 mod replay;
@@ -31,6 +32,7 @@ use crate::version;
 pub use self::{
     cluster::{ClusterArgs, ClusterCheckArgs, ClusterCommand},
     control::{Explain, LogLevelArgs, LogLevelName, Pause, Resume, Socket, StatusArgs},
+    explain_pod::{ExplainCommand, ExplainPodArgs},
     plan::{PlanArgs, PodOrder},
     publish::{ExportedName, PublishArgs, PublishedName, YamlOrJson},
     replay::ReplayArgs,
@@ -44,7 +46,7 @@ pub use self::{
 pub(super) const HELP: &str = "\
 Exit codes:
   0   aligned, or the command did what it was asked
-  1   audit, cluster check: a finding; plan: refused; publish, replay: changes
+  1   a finding; a pod without a place; something that came out differently
   2   could not determine, or failed (no such --root, no permission)
   64  wrong usage: an unknown flag, a bad value, a configuration not valid
   69  status, explain, pause, resume, log-level: no daemon runs
@@ -203,7 +205,8 @@ pub enum Command {
     /// Show what the daemon decided about a workload lately, and why.
     ///
     /// Each decision with its inputs, the places that were considered, the comparison that decided, what it
-    /// changed for others, its steps and what became of them, newest first.
+    /// changed for others, its steps and what became of them, newest first. `explain pod` asks a cluster
+    /// instead: why a pod has no node.
     Explain(Explain),
     /// Show nodes, workloads and decisions, live on the terminal.
     ///
@@ -658,6 +661,8 @@ pub enum SchemaOf {
     Plan,
     /// `plan --cluster -o json`.
     ClusterPlan,
+    /// `explain pod -o json`.
+    PodExplanation,
     /// `cluster check -o json`.
     ClusterCheck,
     /// `plan --rebalance -o json`.

@@ -24,12 +24,12 @@ pub(super) fn status(args: &args::StatusArgs, out: &mut dyn Write) -> anyhow::Re
 const LONGEST_NAME: usize = 4096;
 
 pub(super) fn explain(args: &args::Explain, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let length = args.workload.len();
+    let workload = args.workload.as_deref().unwrap_or_default();
+    let length = workload.len();
     if length > LONGEST_NAME {
         bail!("a name of {length} bytes: no workload has one of more than {LONGEST_NAME}");
     }
-    let query =
-        form_urlencoded::Serializer::new(String::new()).append_pair("workload", &args.workload).finish();
+    let query = form_urlencoded::Serializer::new(String::new()).append_pair("workload", workload).finish();
     let socket = &args.question.daemon.socket;
     let answer: Explanation = client::get(socket, &format!("{}?{query}", api::EXPLAIN))?;
     terminal::show(args.question.output, &answer, decision::render, out)?;

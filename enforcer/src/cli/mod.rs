@@ -23,6 +23,7 @@ mod control;
 mod doctor;
 mod ending;
 mod exit;
+mod explain_pod;
 mod install_seccomp;
 pub mod kubectl;
 mod machine;
@@ -50,7 +51,7 @@ use std::{
     process::ExitCode,
 };
 
-use self::args::{Args, ClusterCommand, Command};
+use self::args::{Args, ClusterCommand, Command, ExplainCommand};
 pub use self::exit::UsageError;
 use crate::exit::Exit;
 use enforcer_act::scratch::hold;
@@ -94,6 +95,9 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Replay(args) => replay::run(&args.try_into()?, out),
         Command::Restore(args) => restore::run(&args, out),
         Command::Status(args) => control::status(&args, out),
+        Command::Explain(args::Explain { command: Some(ExplainCommand::Pod(args)), .. }) => {
+            explain_pod::run(args, out)
+        }
         Command::Explain(args) => control::explain(&args, out),
         Command::Top(args) => top::run(&(*args).into(), out),
         Command::Pause(args) => control::pause(&args, out),

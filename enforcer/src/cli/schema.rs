@@ -19,6 +19,7 @@ const fn published(of: args::SchemaOf) -> &'static str {
         args::SchemaOf::Config => crate::config::SCHEMA,
         args::SchemaOf::Plan => include_str!("../../../docs/schema/plan.schema.json"),
         args::SchemaOf::ClusterPlan => include_str!("../../../docs/schema/cluster-plan.schema.json"),
+        args::SchemaOf::PodExplanation => include_str!("../../../docs/schema/pod-explanation.schema.json"),
         args::SchemaOf::ClusterCheck => include_str!("../../../docs/schema/cluster-check.schema.json"),
         args::SchemaOf::Rebalance => include_str!("../../../docs/schema/rebalance.schema.json"),
         args::SchemaOf::Replay => include_str!("../../../docs/schema/replay.schema.json"),
@@ -35,7 +36,7 @@ mod tests {
     use clap::ValueEnum;
     use enforcer_core::{
         audit::Audit,
-        cluster::{check::ClusterCheckReport, plan::ClusterPlanReport},
+        cluster::{check::ClusterCheckReport, explain::PodExplanation, plan::ClusterPlanReport},
         policy::Policy,
         rebalance::RebalanceReport,
         replay::ReplayReport,
@@ -59,6 +60,7 @@ mod tests {
             args::SchemaOf::Config => schema_for!(Policy),
             args::SchemaOf::Plan => schema_for!(PlanReport),
             args::SchemaOf::ClusterPlan => schema_for!(ClusterPlanReport),
+            args::SchemaOf::PodExplanation => schema_for!(PodExplanation),
             args::SchemaOf::ClusterCheck => schema_for!(ClusterCheckReport),
             args::SchemaOf::Rebalance => schema_for!(RebalanceReport),
             args::SchemaOf::Replay => schema_for!(ReplayReport),

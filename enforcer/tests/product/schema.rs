@@ -22,6 +22,7 @@ fn outputs_write_their_keys_in_one_way() {
         "control",
         "doctor",
         "plan",
+        "pod-explanation",
         "rebalance",
         "topology",
     ] {

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::ValueEnum;
 use enforcer_core::policy::Policy;
 
-use super::{TableOrJson, span};
+use super::{ExplainCommand, TableOrJson, span};
 
 /// How a running daemon is reached.
 #[derive(Debug, Clone, clap::Args)]
@@ -43,19 +43,24 @@ pub struct StatusArgs {
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 Examples:
   numa-enforcer explain /shop/orders-db
   numa-enforcer explain shop/web-1/main
   numa-enforcer explain orders-db -o json
+  numa-enforcer explain pod shop/orders
 
 Exit codes: 0 explained, 69 no daemon runs there, 2 no such workload or
 several, 64 usage.")]
 pub struct Explain {
+    /// What is explained instead of a workload.
+    #[command(subcommand)]
+    pub command: Option<ExplainCommand>,
     /// A cgroup, NAMESPACE/POD/CONTAINER, a container's id or its beginning, the name of a `[[workload]]`,
     /// or the end of a cgroup or name.
-    #[arg(value_name = "WORKLOAD")]
-    pub workload: String,
+    #[arg(value_name = "WORKLOAD", required = true)]
+    pub workload: Option<String>,
     /// How it is asked.
     #[command(flatten)]
     pub question: DaemonQuery,

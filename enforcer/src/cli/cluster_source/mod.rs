@@ -2,6 +2,7 @@
 //! API server, or machines that are described.
 
 mod captured;
+mod nodes;
 
 use std::{
     env,
@@ -16,6 +17,7 @@ use enforcer_cluster::{
 use enforcer_host::{read_within, written_text};
 use tokio::runtime::Builder;
 
+pub(super) use self::nodes::with_pods;
 use super::{
     UsageError,
     args::{SyntheticCluster, SyntheticLine},

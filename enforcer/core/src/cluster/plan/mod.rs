@@ -81,6 +81,29 @@ impl PlannedNode {
     pub const fn new(name: String, sums: NodeSums, view: NodeView) -> Self {
         Self { name, is_cordoned: false, is_ready: true, taints: Vec::new(), sums, view }
     }
+
+    /// Why no scheduler puts the pod on the node, whatever is free there.
+    pub(super) fn turns_away(&self, scheduling: &PodScheduling) -> Option<NodeRefusal> {
+        turned_away(self.is_cordoned, self.is_ready, &self.taints, scheduling)
+    }
+}
+
+/// Why no scheduler puts the pod on a node, whatever is free there.
+pub(super) fn turned_away(
+    is_cordoned: bool,
+    is_ready: bool,
+    taints: &[Taint],
+    scheduling: &PodScheduling,
+) -> Option<NodeRefusal> {
+    let tolerates_cordon = || scheduling.untolerated(&[Taint::unschedulable()]).is_none();
+    if is_cordoned && !tolerates_cordon() {
+        return Some(NodeRefusal::plain("node(s) were unschedulable"));
+    }
+    if !is_ready {
+        return Some(NodeRefusal::plain("node(s) were not ready"));
+    }
+    let Taint { key, value, .. } = scheduling.untolerated(taints)?;
+    Some(NodeRefusal::plain(&format!("node(s) had untolerated taint {{{key}: {value}}}")))
 }
 
 /// A cluster on which pods are placed one after another.
@@ -156,7 +179,7 @@ impl ClusterPlan {
         let mut answers = self.answers.remove(&kind).unwrap_or_default();
         answers.resize(self.nodes.len(), None);
         for (at, (node, answer)) in self.nodes.iter().zip(&mut answers).enumerate() {
-            let ranked = match scheduler_refusal(node, scheduling, &amounts) {
+            let ranked = match node.turns_away(scheduling).or_else(|| node.sums.too_full(&amounts)) {
                 Some(refusal) => Err(refusal),
                 None => self.rank(node, answer, pod),
             };
@@ -210,38 +233,15 @@ impl ClusterPlan {
 }
 
 /// Why a node does not take a pod.
-struct NodeRefusal {
-    reason: String,
-    detail: Option<String>,
+pub(super) struct NodeRefusal {
+    pub(super) reason: String,
+    pub(super) detail: Option<String>,
 }
 
 impl NodeRefusal {
-    fn plain(reason: &str) -> Self {
+    pub(super) fn plain(reason: &str) -> Self {
         Self { reason: reason.to_owned(), detail: None }
     }
-}
-
-/// Why no scheduler puts the pod on the node, whatever its NUMA nodes have.
-fn scheduler_refusal(
-    node: &PlannedNode,
-    scheduling: &PodScheduling,
-    amounts: &Amounts,
-) -> Option<NodeRefusal> {
-    let tolerates_cordon = || scheduling.untolerated(&[Taint::unschedulable()]).is_none();
-    if node.is_cordoned && !tolerates_cordon() {
-        return Some(NodeRefusal::plain("node(s) were unschedulable"));
-    }
-    if !node.is_ready {
-        return Some(NodeRefusal::plain("node(s) were not ready"));
-    }
-    if let Some(Taint { key, value, .. }) = scheduling.untolerated(&node.taints) {
-        return Some(NodeRefusal::plain(&format!("node(s) had untolerated taint {{{key}: {value}}}")));
-    }
-    let resource = node.sums.shortage(amounts).or_else(|| node.sums.missing(amounts))?;
-    if resource == PODS {
-        return Some(NodeRefusal::plain("Too many pods"));
-    }
-    Some(NodeRefusal::plain(&format!("Insufficient {resource}")))
 }
 
 /// How good a node is for a pod: less is better.

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use numa_placement::{ContainerRequest, MemoryResource, PodRequest};
 
+use super::NodeRefusal;
+use crate::cluster::explain::ResourceShortage;
+
 /// Name of the resource for CPU time, in thousandths.
 pub const CPU: &str = "cpu";
 /// Name of the resource for the number of pods.
@@ -29,21 +32,50 @@ impl NodeSums {
         Self { allocatable, used: Amounts::new() }
     }
 
-    /// The first resource that is too short for these amounts.
-    pub(super) fn shortage(&self, amounts: &Amounts) -> Option<&str> {
-        let short = self.allocatable.iter().find(|(resource, allocatable)| {
-            let used = self.used.get(*resource).copied().unwrap_or(0);
-            let asked = amounts.get(*resource).copied().unwrap_or(0);
-            asked > 0 && used.saturating_add(asked) > **allocatable
+    /// Resources that are too short for these amounts: by name those that the node has, then extended ones
+    /// that it does not have at all.
+    pub(in crate::cluster) fn shortages(&self, amounts: &Amounts) -> impl Iterator<Item = ResourceShortage> {
+        let asked = |resource: &String| amounts.get(resource).copied().unwrap_or(0);
+        let shortage = move |resource: &String, free| ResourceShortage {
+            resource: resource.clone(),
+            container: None,
+            numa_nodes: None,
+            wanted: asked(resource),
+            free,
+        };
+        let known = self.allocatable.iter().filter_map(move |(resource, allocatable)| {
+            let used = self.used.get(resource).copied().unwrap_or(0);
+            let free = allocatable.saturating_sub(used);
+            (asked(resource) > free).then(|| shortage(resource, free))
         });
-        short.map(|(resource, _)| resource.as_str())
-    }
-
-    /// The first extended resource that the node does not have at all.
-    pub(super) fn missing<'a>(&self, amounts: &'a Amounts) -> Option<&'a str> {
         let is_missing =
             |resource: &&String| resource.contains('/') && !self.allocatable.contains_key(*resource);
-        amounts.keys().find(is_missing).map(String::as_str)
+        known.chain(amounts.keys().filter(is_missing).map(move |resource| shortage(resource, 0)))
+    }
+
+    /// The same without pods of these amounts.
+    pub(in crate::cluster) fn without<'a>(&self, gone: impl Iterator<Item = &'a Amounts>) -> Self {
+        let mut sums = self.clone();
+        gone.for_each(|amounts| sums.remove(amounts));
+        sums
+    }
+
+    /// Why no scheduler puts the pod on the node, whatever its NUMA nodes have.
+    pub(in crate::cluster) fn too_full(&self, amounts: &Amounts) -> Option<NodeRefusal> {
+        let short = self.shortages(amounts).next()?;
+        if short.resource == PODS {
+            return Some(NodeRefusal::plain("Too many pods"));
+        }
+        Some(NodeRefusal::plain(&format!("Insufficient {}", short.resource)))
+    }
+
+    /// No longer counts a pod.
+    pub fn remove(&mut self, amounts: &Amounts) {
+        for (resource, amount) in amounts {
+            if let Some(used) = self.used.get_mut(resource) {
+                *used = used.saturating_sub(*amount);
+            }
+        }
     }
 
     /// Counts a pod.
@@ -55,7 +87,7 @@ impl NodeSums {
     }
 
     /// CPU time that no pod has requested, in thousandths.
-    pub(super) fn free_milli_cpus(&self) -> u64 {
+    pub(in crate::cluster) fn free_milli_cpus(&self) -> u64 {
         let of = |amounts: &Amounts| amounts.get(CPU).copied().unwrap_or(0);
         of(&self.allocatable).saturating_sub(of(&self.used))
     }

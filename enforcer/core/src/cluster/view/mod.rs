@@ -25,6 +25,7 @@ mod reuse;
 #[cfg(test)]
 mod tests;
 mod verdict;
+mod without;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,0 +1,117 @@
+//! Nodes of a cluster with what their pods hold, made of its objects.
+
+use std::{collections::BTreeMap, fmt::Display};
+
+use enforcer_cluster::objects::ClusterObjects;
+use enforcer_core::cluster::{
+    age::DaemonLeases,
+    explain::{HostNode, HostedPod},
+    objects::{NodeObject, PodObject, PodPhase, StateObject},
+    plan::{NodeSums, PlannedNode, PlannedPod},
+    view::{NodeView, StateOutcome},
+};
+use enforcer_runtime::manifest::annotation_documents;
+
+use crate::cli::terminal;
+
+/// Most states that are named as unusable.
+const NOTES: usize = 16;
+
+/// The nodes with what their pods hold, and the pods that have no node yet. What is wrong with states is
+/// printed on standard error.
+pub(in crate::cli) fn with_pods(objects: ClusterObjects) -> (Vec<HostNode>, Vec<PlannedPod>) {
+    let ClusterObjects { nodes, states, pods, leases, has_all_leases, now, .. } = objects;
+    let leases = DaemonLeases::new(&leases, has_all_leases, now);
+    let mut by_node = BTreeMap::<String, Vec<PodObject>>::new();
+    let mut waiting = Vec::new();
+    for mut pod in pods {
+        pod.request.documents = annotation_documents(&pod.request.annotations);
+        match (&pod.node, pod.phase) {
+            (Some(node), _) => by_node.entry(node.clone()).or_default().push(pod),
+            (None, PodPhase::Pending | PodPhase::Running) => {
+                waiting.push(PlannedPod { request: pod.request, scheduling: pod.scheduling });
+            }
+            (None, PodPhase::Ended) => {}
+        }
+    }
+    let mut hosts = Vec::new();
+    let mut notes = Vec::new();
+    for node in nodes {
+        let mut view = NodeView::default();
+        let state = states.get(&node.name);
+        notes.extend(state.and_then(|state| observe(&mut view, &node, state, &leases)));
+        let NodeObject { name, is_cordoned, is_ready, taints, allocatable, .. } = node;
+        let mut sums = NodeSums::new(allocatable);
+        let of_node = by_node.remove(&name).unwrap_or_default();
+        let mut hosted = Vec::new();
+        // Within a second nothing tells which pod was bound first.
+        for together in of_node.chunk_by(|one, next| one.arrival.at == next.arrival.at) {
+            let (ended, held): (Vec<_>, Vec<_>) =
+                together.iter().partition(|pod| pod.phase == PodPhase::Ended);
+            for pod in ended {
+                end(&mut view, pod);
+            }
+            for pod in &held {
+                let pod = hosted_pod(pod);
+                sums.add(&pod.amounts);
+                hosted.push(pod);
+            }
+            let held: Vec<_> = held.into_iter().map(|pod| (pod.kubelet_uid(), &pod.request)).collect();
+            view.observe_bound_together(&held);
+        }
+        let mut node = PlannedNode::new(name, sums, view);
+        (node.is_cordoned, node.is_ready, node.taints) = (is_cordoned, is_ready, taints);
+        hosts.push(HostNode { node, pods: hosted });
+    }
+    note_first(&notes);
+    (hosts, waiting)
+}
+
+fn hosted_pod(pod: &PodObject) -> HostedPod {
+    HostedPod {
+        name: pod.request.name.to_string(),
+        uid: pod.kubelet_uid().to_owned(),
+        priority: pod.scheduling.priority,
+        is_static: pod.mirror_of.is_some(),
+        amounts: pod.amounts(),
+    }
+}
+
+/// Prints what is wrong with states, as far as it can be read.
+fn note_first(notes: &[String]) {
+    notes.iter().take(NOTES).for_each(|note| terminal::note(note));
+    if notes.len() > NOTES {
+        terminal::note(&format!("the same of {} further states", notes.len() - NOTES));
+    }
+}
+
+/// Takes back what the state gives to a pod that has ended; a static pod has one uid or the other there.
+fn end(view: &mut NodeView, pod: &PodObject) {
+    for uid in [pod.uid.as_str(), pod.kubelet_uid()] {
+        if view.model().is_some_and(|model| model.covered.contains(uid)) {
+            view.observe_ended(uid, 0);
+        }
+    }
+}
+
+/// Shows the view the state of its node. Returns what is wrong with a state that is not of this node, or
+/// contradicts itself, or is older than what it describes.
+fn observe(
+    view: &mut NodeView,
+    node: &NodeObject,
+    object: &StateObject,
+    leases: &DaemonLeases<'_>,
+) -> Option<String> {
+    let left_out = |fault: &dyn Display| Some(format!("left out: NumaNodeState {}: {fault}", node.name));
+    let state = match object.of_node(node) {
+        Ok(state) => state,
+        Err(foreign) => return left_out(&foreign),
+    };
+    if let StateOutcome::Refused(fault) = view.observe_state(state, 0) {
+        return left_out(&fault);
+    }
+    let reason = leases.outdated(node, &object.origin, &state.kubelet.version).into_iter().next()?;
+    let note = format!("out of date: NumaNodeState {}: {reason}", node.name);
+    view.observe_outdated(Some(reason));
+    Some(note)
+}
