@@ -71,9 +71,9 @@ fn fill(stub: &ApiStub, nodes: usize, small_pods: usize) -> Result<(Vec<String>,
         put_node(stub, &name, &kubelet.state())?;
         put_lease(stub, &name, &now);
         names.push(name);
+        // Nothing watches yet, so no change is to be told, and each would be a copy of its object.
+        stub.compact();
     }
-    // Nothing watches yet, so no change is to be told.
-    stub.compact();
     Ok((names, pods))
 }
 
