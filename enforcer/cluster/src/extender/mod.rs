@@ -149,7 +149,7 @@ impl SharedExtender {
         let call = FilterCall { pod: &pod, nodes: &request.nodes, number, accepted };
         let answer = extender.filter(call, self.now());
         if let Some(events) = &self.impossible
-            && answer.passed.is_empty()
+            && answer.is_final()
             && events.is_due(&pod.uid, accepted)
             && let Some(note) = extender.explain_impossible(&pod, &request.nodes, &answer, self.now())
         {

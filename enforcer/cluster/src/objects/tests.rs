@@ -79,9 +79,18 @@ fn only_a_mirror_has_the_uid_of_a_static_pod() {
             "spec": {"containers": [{"name": "c"}]}});
         read(&json!([pod])).pods[0].kubelet_uid().to_owned()
     };
-    assert_eq!(uid(&json!({"kubernetes.io/config.hash": "h", "kubernetes.io/config.mirror": "h"})), "h");
-    assert_eq!(uid(&json!({"kubernetes.io/config.hash": "h"})), "u");
-    assert_eq!(uid(&json!({"kubernetes.io/config.hash": "", "kubernetes.io/config.mirror": ""})), "u");
+    let of_file = "0123456789abcdef0123456789abcdef";
+    for (hash, mirror, expected) in [
+        (of_file, Some(of_file), of_file),
+        (of_file, None, "u"),
+        (of_file, Some("another"), "u"),
+        // The uid of another pod of the API.
+        ("5c5f3c5e-0000-4000-8000-000000000001", Some("5c5f3c5e-0000-4000-8000-000000000001"), "u"),
+        ("", Some(""), "u"),
+    ] {
+        let annotations = json!({"kubernetes.io/config.hash": hash, "kubernetes.io/config.mirror": mirror});
+        assert_eq!(uid(&annotations), expected, "{annotations}");
+    }
 }
 
 #[test]
@@ -110,7 +119,8 @@ fn pods_of_one_second_come_in_the_order_of_their_versions() {
 fn what_a_scheduler_and_a_check_look_at_is_read() {
     let objects = read(&json!([
         {"kind": "Pod", "metadata": {"name": "p", "uid": "u",
-            "annotations": {"kubernetes.io/config.hash": "h", "kubernetes.io/config.mirror": "h"}},
+            "annotations": {"kubernetes.io/config.hash": "0123456789abcdef0123456789abcdef",
+                "kubernetes.io/config.mirror": "0123456789abcdef0123456789abcdef"}},
          "spec": {"nodeName": "n", "priority": 1000, "tolerations": [{"key": "other", "operator": "Exists"}],
             "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "c"}]},
          "status": {"phase": "Succeeded",
@@ -143,7 +153,10 @@ fn what_a_scheduler_and_a_check_look_at_is_read() {
     let waiting = &objects.pods[1];
     assert_eq!(waiting.scheduling.tolerations, [tolerated]);
     assert_eq!(waiting.request.annotations.keys().collect::<Vec<_>>(), ["volcano.sh/numa-topology-policy"]);
-    assert_eq!((pod.kubelet_uid(), pod.ended_at, pod.phase), ("h", Some(9), PodPhase::Ended));
+    assert_eq!(
+        (pod.kubelet_uid(), pod.ended_at, pod.phase),
+        ("0123456789abcdef0123456789abcdef", Some(9), PodPhase::Ended)
+    );
     assert_eq!(pod.ended_init, ["i"]);
     let node = &objects.nodes[0];
     assert!(!node.is_ready && !node.is_cordoned && !node.is_foreign_system, "{node:?}");

@@ -13,6 +13,7 @@ mod tests;
 
 use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
+use enforcer_core::cluster::objects::is_static_uid;
 use numa_placement::ContainerKind;
 use serde::{
     Deserialize, Deserializer,
@@ -151,16 +152,12 @@ pub(crate) struct EndedContainer {
 }
 
 impl PodFields {
-    /// What a mirror pod says is the uid of its static pod.
+    /// What a mirror pod says is the uid of its static pod, as the kubelet writes it: a hash, and the same one in
+    /// the annotation that makes it a mirror. Any pod may have these annotations.
     pub(crate) fn static_uid(&self) -> Option<&str> {
         let annotations = &self.metadata.annotations;
-        let uid = annotations.get(STATIC_UID).filter(|_| annotations.contains_key(MIRROR))?;
-        Some(uid.as_str()).filter(|uid| !uid.is_empty())
-    }
-
-    /// Whether the annotation that makes it a mirror names the same uid, as the kubelet writes it.
-    pub(crate) fn is_mirror_of(&self, uid: &str) -> bool {
-        self.metadata.annotations.get(MIRROR).is_some_and(|of| of == uid)
+        let uid = annotations.get(STATIC_UID).filter(|uid| annotations.get(MIRROR) == Some(*uid))?;
+        Some(uid.as_str()).filter(|uid| is_static_uid(uid))
     }
 
     /// Its containers in the order in which they start, each with its kind.

@@ -8,7 +8,6 @@
 use std::sync::Arc;
 
 use enforcer_core::cluster::{
-    objects::is_static_uid,
     observed::{ApiContainer, ApiPod, ApiRejection},
     state::limits,
 };
@@ -55,9 +54,8 @@ pub(super) fn read(text: &[u8]) -> Result<ReadPod, String> {
     let request = fields.request().ok().map(|read| read.request);
     // Of one that has ended, no container is asked for.
     let containers = if is_finished { Vec::new() } else { containers(&fields, request.as_ref())? };
-    let config_hash = fields.static_uid().filter(|uid| is_static_uid(uid) && fields.is_mirror_of(uid));
     let pod = ApiPod {
-        config_hash: config_hash.map(str::to_owned),
+        config_hash: fields.static_uid().map(str::to_owned),
         is_finished,
         containers,
         // Why the node refused it follows from what it asked for.

@@ -31,6 +31,12 @@ impl PodKind {
         });
         Self(pod.qos, containers.collect())
     }
+
+    /// Number of its containers and of their amounts of huge pages and devices.
+    pub(super) fn size(&self) -> usize {
+        self.1.iter().map(|(_, _, _, hugepages, devices)| 1 + hugepages.len() + devices.len()).sum::<usize>()
+            + 1
+    }
 }
 
 /// A node's answer to a pod.

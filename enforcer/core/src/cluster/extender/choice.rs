@@ -32,8 +32,8 @@ const PER_NUMA_NODE: i64 = 3;
 const FIT: i64 = 2;
 /// Most kinds of pods with known answers of one node.
 const KINDS_OF_NODE: usize = 8;
-/// Most kinds of pods that are told apart.
-const KINDS: usize = 4_096;
+/// Most containers and amounts of all kinds of pods that are told apart: a pod may have thousands of them.
+const KINDS: usize = 65_536;
 
 /// A call of the scheduler.
 #[derive(Debug, Clone, Copy)]
@@ -58,11 +58,20 @@ pub struct FilterAnswer {
     pub refused: Vec<(usize, &'static str)>,
 }
 
+impl FilterAnswer {
+    /// Did no node pass, for reasons that do not end by themselves?
+    pub fn is_final(&self) -> bool {
+        self.passed.is_empty() && self.refused.iter().all(|(_, text)| *text != UnknownNode::WAITING)
+    }
+}
+
 /// Numbers of kinds of pods; one is never given twice.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     numbers: BTreeMap<PodKind, u32>,
     next: u32,
+    /// Containers and amounts of all kinds.
+    size: usize,
 }
 
 /// The last answers of a node, by number of the kind.
@@ -84,13 +93,17 @@ enum NodeOffer {
 
 impl Kinds {
     pub(super) fn number(&mut self, kind: PodKind) -> u32 {
-        if self.numbers.len() >= KINDS {
-            self.numbers.clear();
+        if let Some(number) = self.numbers.get(&kind) {
+            return *number;
         }
-        *self.numbers.entry(kind).or_insert_with(|| {
-            self.next = self.next.wrapping_add(1);
-            self.next
-        })
+        if self.size >= KINDS {
+            self.numbers.clear();
+            self.size = 0;
+        }
+        self.next = self.next.wrapping_add(1);
+        self.size = self.size.saturating_add(kind.size());
+        self.numbers.insert(kind, self.next);
+        self.next
     }
 }
 

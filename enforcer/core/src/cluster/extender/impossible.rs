@@ -32,7 +32,7 @@ impl Extender {
         for (_, text) in &answer.refused {
             *groups.entry(text).or_default() += 1;
         }
-        if !answer.passed.is_empty() || groups.is_empty() || groups.contains_key(UnknownNode::WAITING) {
+        if groups.is_empty() || !answer.is_final() {
             return None;
         }
         let number = answer.refused.len();
@@ -53,7 +53,7 @@ impl Extender {
                         closest = Some((lacks, name, figures(rejection)));
                     }
                 }
-                Verdict::Unknown(why) if unknown.is_none() => unknown = Some((name, why.to_string())),
+                Verdict::Unknown(why) if unknown.is_none() => unknown = Some((name, without_names(why))),
                 _ => {}
             }
         }
@@ -63,6 +63,16 @@ impl Extender {
             let _ = write!(note, "; node {name}: {why}");
         }
         Some(note)
+    }
+}
+
+/// Why a node is unknown. The owner of one pod does not read the names of others.
+fn without_names(why: &UnknownNode) -> String {
+    match why {
+        UnknownNode::NoState | UnknownNode::Stale => why.to_string(),
+        UnknownNode::Inexact(source) => format!("its state is inexact ({})", source.source),
+        UnknownNode::Outdated(_) => "its state is out of date".to_owned(),
+        _ => "its state does not tell what its last pods have".to_owned(),
     }
 }
 

@@ -38,6 +38,8 @@ pub(super) struct ExtenderNode {
     early: Option<Box<StateObject>>,
     /// Why the newest state cannot be used.
     fault: Option<String>,
+    /// Why its state is older than what it describes, as Node and lease showed at the last look.
+    outdated: Option<String>,
     /// Until when a wrong prediction makes it unknown, and why.
     distrusted: Option<(Millis, String)>,
     /// Why pods of the node cannot be read, by uid. Until its state covers them, it is unknown.
@@ -109,7 +111,8 @@ impl ExtenderNode {
                 return None;
             }
         };
-        (self.revision, self.fault, self.pod_lists) = (Some(state.revision), None, pod_lists);
+        (self.revision, self.fault, self.outdated, self.pod_lists) =
+            (Some(state.revision), None, None, pod_lists);
         self.kubelet_version.clone_from(&state.kubelet.version);
         self.remote_percent = state.measured.map_or(0, |measured| measured.remote_percent);
         self.origin.clone_from(&object.origin);
@@ -177,14 +180,14 @@ impl ExtenderNode {
     pub(super) fn tick(&mut self, name: &str, leases: &DaemonLeases<'_>, now: Millis) {
         self.view.tick(now);
         self.distrusted.take_if(|(until, _)| *until <= now);
-        let mut outdated = None;
+        self.outdated = None;
         if let Some(node) = self.object.as_ref().filter(|_| self.revision.is_some()) {
-            outdated = leases.outdated(node, &self.origin, &self.kubelet_version).into_iter().next();
-            if outdated.is_none() && leases.life(name, &self.origin) == DaemonLife::Alive {
+            self.outdated = leases.outdated(node, &self.origin, &self.kubelet_version).into_iter().next();
+            if self.outdated.is_none() && leases.life(name, &self.origin) == DaemonLife::Alive {
                 self.view.observe_life(now);
             }
         }
-        self.view.observe_outdated(self.fault().or(outdated));
+        self.show_fault();
     }
 
     fn fault(&self) -> Option<String> {
@@ -196,6 +199,6 @@ impl ExtenderNode {
     }
 
     fn show_fault(&mut self) {
-        self.view.observe_outdated(self.fault());
+        self.view.observe_outdated(self.fault().or_else(|| self.outdated.clone()));
     }
 }

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Extender, node::NominatedPod};
+use super::{Binder, Extender, node::NominatedPod};
 use crate::cluster::{
     objects::{PodObject, PodPhase, is_static_uid},
     view::Millis,
@@ -74,7 +74,8 @@ impl Extender {
         }
         let before = known.view.pending();
         known.view.observe_bound(pod.kubelet_uid(), &pod.request);
-        if is_new && !was_expected && known.view.pending() > before {
+        let holds_more = known.view.pending() > before && known.view.gives_own(&pod.request);
+        if is_new && !was_expected && holds_more {
             self.tally.foreign += 1;
         }
     }
@@ -132,6 +133,7 @@ impl Extender {
             }
         }
         let was_claimed = self.settle(uid, Some(node));
+        let was_asked = self.settings.binder == Binder::Scheduler && self.attempts.get(uid).is_some();
         let reserved = self.attempts.release(uid);
         if let Some(other) = reserved.as_ref().filter(|reserved| *reserved != node)
             && let Some(other) = self.nodes.get_mut(other)
@@ -140,7 +142,8 @@ impl Extender {
         }
         self.attempts.forget(uid);
         self.unnominate(uid);
-        was_claimed || reserved.as_deref() == Some(node)
+        // Without a reservation it went where no manager has a say, or no state is known.
+        was_claimed || reserved.as_deref().map_or(was_asked, |reserved| reserved == node)
     }
 
     /// Ends whatever a pod holds.

@@ -494,6 +494,25 @@ fn foreign_pods_count_when_they_are_seen() {
 }
 
 #[test]
+fn pods_that_hold_nothing_or_passed_without_a_place_are_not_foreign() {
+    let mut one = extender(Binder::Scheduler, &["a"]);
+    one.observe_node(node("unpublished"), 0);
+    // No whole CPU, and a node whose memory manager gives none.
+    let mut fraction = pod("fraction", 1);
+    fraction.request.containers[0] = ContainerRequest::guaranteed("main", 500, 1 << 30);
+    let mut without_memory = state_at(1);
+    without_memory.kubelet.memory_policy = "None".into();
+    without_memory.memory.clear();
+    one.observe_state(object("a", without_memory), 0);
+    one.observe_pod(on("a", &fraction), 0);
+    assert_eq!(filter(&mut one, &pod("asked", 2), &["unpublished"]), "unpublished | ");
+    one.observe_pod(on("unpublished", &pod("asked", 2)), 0);
+    assert_eq!(one.take_tally().foreign, 0);
+    one.observe_pod(on("a", &pod("by-hand", 2)), 0);
+    assert_eq!(one.take_tally().foreign, 1);
+}
+
+#[test]
 fn node_without_a_usable_state_takes_no_pod_with_a_place() {
     let unknown = UnknownNode::NoState.as_group();
     let refused = format!(" | a: {unknown}");

@@ -20,27 +20,28 @@ const LASTS: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LocalitySteps {
     published: Option<u8>,
+    /// Whether a turn has found memory.
+    has_begun: bool,
     /// Another step, and since when the share is there.
-    next: Option<(u8, Duration)>,
+    next: Option<(Option<u8>, Duration)>,
 }
 
 impl LocalitySteps {
     /// Takes what a turn of the daemon found; `now` is the time since any fixed moment. Returns what to
-    /// publish: nothing until a turn has found memory.
+    /// publish: nothing where no workload has memory.
     pub fn note(&mut self, workloads: &[AuditedWorkload], now: Duration) -> Option<MeasuredLocality> {
-        if let Some(step) = remote_share(workloads).map(step_of) {
-            let lasts = match self.next {
-                Some((next, since)) if next == step => now.saturating_sub(since) >= LASTS,
-                _ => false,
-            };
-            if self.published.is_none() || lasts {
-                self.published = Some(step);
-            }
-            if self.published == Some(step) {
-                self.next = None;
-            } else if self.next.is_none_or(|(next, _)| next != step) {
-                self.next = Some((step, now));
-            }
+        let step = remote_share(workloads).map(step_of);
+        let lasts = match self.next {
+            Some((next, since)) if next == step => now.saturating_sub(since) >= LASTS,
+            _ => false,
+        };
+        if lasts || (!self.has_begun && step.is_some()) {
+            (self.published, self.has_begun) = (step, true);
+        }
+        if self.published == step {
+            self.next = None;
+        } else if self.next.is_none_or(|(next, _)| next != step) {
+            self.next = Some((step, now));
         }
         self.published.map(|remote_percent| MeasuredLocality { remote_percent })
     }
@@ -116,21 +117,27 @@ mod tests {
     fn another_step_is_published_once_it_has_lasted() {
         let mut steps = LocalitySteps::default();
         let mut at = |seconds, share| {
-            steps.note(&[workload(share, 100)], Duration::from_secs(seconds)).unwrap().remote_percent
+            let published = steps.note(&[workload(share, 100)], Duration::from_secs(seconds));
+            published.map(|measured| measured.remote_percent)
         };
         for (seconds, share, expected) in [
-            (0, Some(0.3), 25),
-            (10, Some(0.6), 25),
-            (69, Some(0.7), 25),
+            (0, Some(0.3), Some(25)),
+            (10, Some(0.6), Some(25)),
+            (69, Some(0.7), Some(25)),
             // It returns before the time is over.
-            (70, Some(0.4), 25),
-            (80, Some(0.6), 25),
-            (100, Some(0.1), 25),
-            (139, Some(0.6), 25),
-            (150, None, 25),
-            (199, Some(0.6), 50),
-            (200, Some(0.0), 50),
-            (260, Some(0.0), 0),
+            (70, Some(0.4), Some(25)),
+            (80, Some(0.6), Some(25)),
+            (100, Some(0.1), Some(25)),
+            (139, Some(0.6), Some(25)),
+            (199, Some(0.6), Some(50)),
+            (200, Some(0.0), Some(50)),
+            (260, Some(0.0), Some(0)),
+            // The last workload has ended.
+            (270, None, Some(0)),
+            (329, None, Some(0)),
+            (330, None, None),
+            (340, Some(0.6), None),
+            (400, Some(0.6), Some(50)),
         ] {
             assert_eq!(at(seconds, share), expected, "{seconds}");
         }

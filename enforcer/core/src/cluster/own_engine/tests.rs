@@ -407,6 +407,17 @@ fn daemon_that_gives_another_place_than_it_predicts_is_told() {
     );
 }
 
+/// No state covers it until all its containers are there.
+#[test]
+fn listed_pod_that_never_starts_leaves_the_node_known() {
+    let mut node = PlayedNode::new("sockets:2 cores:4 threads:2", PlacementEngine::Pools);
+    let mut view = view_of(&node.state());
+    let stuck = pod("stuck", vec![guaranteed("main", 2000)]);
+    view.observe_listed("stuck", &stuck);
+    let next = pod("next", vec![guaranteed("main", 2000)]);
+    assert!(matches!(view.filter(&next, 0), Verdict::Fits(_)), "{:?}", view.filter(&next, 0));
+}
+
 #[test]
 fn hundreds_of_shared_containers_fit_into_a_state() {
     let mut node = PlayedNode::new("sockets:2 cores:64 threads:2", PlacementEngine::Pools);

@@ -329,6 +329,11 @@ impl NodeView {
         }
     }
 
+    /// Do the node's managers give the pod CPUs, memory or devices of its own, as far as its state tells?
+    pub fn gives_own(&self, pod: &PodRequest) -> bool {
+        may_concern(pod) && self.model.as_ref().is_some_and(|model| concerns(model, pod))
+    }
+
     /// Number of pods that the state does not cover.
     pub fn pending(&self) -> usize {
         self.log.pending()
@@ -399,7 +404,9 @@ impl NodeView {
 
     /// A bound pod that may be elsewhere than the events say, because some were missed.
     fn behind_gap(&self, model: &NodeModel) -> Option<&PodName> {
-        let seen = self.has_gap.then(|| self.log.seen()).into_iter().flatten();
+        // Where the daemon places containers, all orders of those that come are tried.
+        let is_open = self.has_gap && model.decided_by == DecidedBy::Kubelet;
+        let seen = is_open.then(|| self.log.seen()).into_iter().flatten();
         seen.filter(|request| concerns(model, request)).map(|request| &request.name).next()
     }
 

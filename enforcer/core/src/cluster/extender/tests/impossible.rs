@@ -27,7 +27,20 @@ fn nodes_that_are_all_unknown_are_told_with_why() {
     one.observe_state_gone("a");
     let note = explained(&mut one, &pod("p", 2), &["a"]).unwrap();
     assert!(note.contains("1 for \"state unknown\"; node a: "), "{note}");
-    assert!(note.contains("its object was deleted"), "{note}");
+    assert!(note.ends_with("its state is out of date"), "{note}");
+}
+
+#[test]
+fn owner_of_a_pod_reads_no_names_of_other_pods() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    one.begin_pod_list(1);
+    one.observe_pod(on("a", &pod("secret", 6)), 1);
+    one.end_pod_list(1);
+    let note = explained(&mut one, &pod("p", 1), &["a"]).unwrap();
+    assert!(note.ends_with("node a: its state does not tell what its last pods have"), "{note}");
+    one.observe_unread_pod("u", "a", "pod shop/secret cannot be read".into());
+    let note = explained(&mut one, &pod("p", 1), &["a"]).unwrap();
+    assert!(!note.contains("secret"), "{note}");
 }
 
 #[test]
