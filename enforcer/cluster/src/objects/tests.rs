@@ -88,7 +88,10 @@ fn only_a_mirror_has_the_uid_of_a_static_pod() {
         ("5c5f3c5e-0000-4000-8000-000000000001", Some("5c5f3c5e-0000-4000-8000-000000000001"), "u"),
         ("", Some(""), "u"),
     ] {
-        let annotations = json!({"kubernetes.io/config.hash": hash, "kubernetes.io/config.mirror": mirror});
+        let mut annotations = json!({"kubernetes.io/config.hash": hash});
+        if let Some(mirror) = mirror {
+            annotations["kubernetes.io/config.mirror"] = json!(mirror);
+        }
         assert_eq!(uid(&annotations), expected, "{annotations}");
     }
 }

@@ -152,7 +152,7 @@ pub(crate) struct EndedContainer {
 }
 
 impl PodFields {
-    /// What a mirror pod says is the uid of its static pod, as the kubelet writes it: a hash, and the same one in
+    /// What a mirror pod says is the uid of its static pod, as the kubelet writes it: a hash, and the same in
     /// the annotation that makes it a mirror. Any pod may have these annotations.
     pub(crate) fn static_uid(&self) -> Option<&str> {
         let annotations = &self.metadata.annotations;

@@ -1,7 +1,7 @@
 //! Parts that the models of a cluster's nodes have in common.
 //!
-//! Problem: each state brings its machine and its settings along, and a cluster has thousands of nodes of a few
-//! kinds. Idea: a new model takes the part of another node where the two are equal.
+//! Problem: each state brings its machine and its settings along, and a cluster has thousands of nodes of a
+//! few kinds. Idea: a new model takes the part of another node where the two are equal.
 //!
 //! Invariant: what is shared is equal in every field; a hash that a node publishes decides nothing.
 
