@@ -7,7 +7,7 @@
 //! class and the amounts of a pod and nothing else. The engine of this daemon also reads its name, labels
 //! and annotations, so nothing is kept of nodes that it places.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use numa_placement::{ContainerKind, PodRequest, QosClass};
 
@@ -52,28 +52,24 @@ pub(super) struct NodeAnswer {
 impl NodeAnswer {
     /// The answer of `ask`, or the known one if the view would give it again.
     pub(super) fn of(
-        known: Option<Self>,
+        known: Option<Arc<Self>>,
         view: &NodeView,
         now: Millis,
         ask: impl FnOnce(&NodeView) -> Verdict,
-    ) -> Self {
-        known.filter(|known| known.is_of(view, now)).unwrap_or_else(|| Self::new(view, now, ask))
-    }
-
-    /// The answer of `ask`.
-    pub(super) fn new(view: &NodeView, now: Millis, ask: impl FnOnce(&NodeView) -> Verdict) -> Self {
-        let verdict = ask(view);
-        let left_over = match &verdict {
-            Verdict::Fits(place) => view.free_cpus_on(&place.nodes),
-            _ => 0,
+    ) -> Arc<Self> {
+        let given_by = (view.version(), view.is_stale(now));
+        let is_kept = |known: &Arc<Self>| {
+            known.given_by == given_by
+                && view.model().is_none_or(|model| model.decided_by == DecidedBy::Kubelet)
         };
-        Self { given_by: (view.version(), view.is_stale(now)), verdict, left_over }
-    }
-
-    /// Would the view give the answer again?
-    pub(super) fn is_of(&self, view: &NodeView, now: Millis) -> bool {
-        self.given_by == (view.version(), view.is_stale(now))
-            && view.model().is_none_or(|model| model.decided_by == DecidedBy::Kubelet)
+        known.filter(is_kept).unwrap_or_else(|| {
+            let verdict = ask(view);
+            let left_over = match &verdict {
+                Verdict::Fits(place) => view.free_cpus_on(&place.nodes),
+                _ => 0,
+            };
+            Arc::new(Self { given_by, verdict, left_over })
+        })
     }
 }
 
@@ -97,7 +93,7 @@ mod tests {
                 view.filter(&pod, now)
             });
             known = Some(answer.clone());
-            (answer.verdict, answer.left_over, asked.get())
+            (answer.verdict.clone(), answer.left_over, asked.get())
         };
         let (first, left_over, _) = ask(&view, 0);
         assert_eq!((ask(&view, 1), left_over), ((first, 6, 1), 6));

@@ -203,7 +203,7 @@ impl ExtenderSettings {
     fn offer(&self, node: Option<&mut ExtenderNode>, pod: &PodObject, kind: u32, now: Millis) -> NodeOffer {
         let unseen = || {
             let view = NodeView::default();
-            Arc::new(NodeAnswer::new(&view, now, |view| view.filter(&pod.request, now)))
+            NodeAnswer::of(None, &view, now, |view| view.filter(&pod.request, now))
         };
         let (answer, penalty, has_published) = match node {
             None => (unseen(), 0, false),
@@ -252,10 +252,9 @@ impl ExtenderSettings {
             for (uid, other) in before {
                 view.reserve(uid, &other.request, Millis::MAX);
             }
-            return Arc::new(NodeAnswer::new(&view, now, ask));
+            return NodeAnswer::of(None, &view, now, ask);
         }
-        let known = node.answers.take(kind).filter(|known| known.is_of(&node.view, now));
-        let answer = known.unwrap_or_else(|| Arc::new(NodeAnswer::new(&node.view, now, ask)));
+        let answer = NodeAnswer::of(node.answers.take(kind), &node.view, now, ask);
         node.answers.put(kind, Arc::clone(&answer));
         answer
     }

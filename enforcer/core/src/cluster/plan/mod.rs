@@ -15,7 +15,7 @@ mod sums;
 #[cfg(test)]
 mod tests;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use numa_placement::{PodRequest, foreign::VOLCANO_POLICY};
 use schemars::JsonSchema;
@@ -84,26 +84,16 @@ impl PlannedNode {
 
     /// Why no scheduler puts the pod on the node, whatever is free there.
     pub(super) fn turns_away(&self, scheduling: &PodScheduling) -> Option<NodeRefusal> {
-        turned_away(self.is_cordoned, self.is_ready, &self.taints, scheduling)
+        let tolerates_cordon = || scheduling.untolerated(&[Taint::unschedulable()]).is_none();
+        if self.is_cordoned && !tolerates_cordon() {
+            return Some(NodeRefusal::plain("node(s) were unschedulable"));
+        }
+        if !self.is_ready {
+            return Some(NodeRefusal::plain("node(s) were not ready"));
+        }
+        let Taint { key, value, .. } = scheduling.untolerated(&self.taints)?;
+        Some(NodeRefusal::plain(&format!("node(s) had untolerated taint {{{key}: {value}}}")))
     }
-}
-
-/// Why no scheduler puts the pod on a node, whatever is free there.
-pub(super) fn turned_away(
-    is_cordoned: bool,
-    is_ready: bool,
-    taints: &[Taint],
-    scheduling: &PodScheduling,
-) -> Option<NodeRefusal> {
-    let tolerates_cordon = || scheduling.untolerated(&[Taint::unschedulable()]).is_none();
-    if is_cordoned && !tolerates_cordon() {
-        return Some(NodeRefusal::plain("node(s) were unschedulable"));
-    }
-    if !is_ready {
-        return Some(NodeRefusal::plain("node(s) were not ready"));
-    }
-    let Taint { key, value, .. } = scheduling.untolerated(taints)?;
-    Some(NodeRefusal::plain(&format!("node(s) had untolerated taint {{{key}: {value}}}")))
 }
 
 /// A cluster on which pods are placed one after another.
@@ -115,7 +105,7 @@ pub struct ClusterPlan {
     explain: bool,
     now: Millis,
     /// Answers by kind of pod, then by position of the node.
-    answers: BTreeMap<PodKind, Vec<Option<NodeAnswer>>>,
+    answers: BTreeMap<PodKind, Vec<Option<Arc<NodeAnswer>>>>,
 }
 
 /// Most kinds of pods with remembered answers.
@@ -198,8 +188,8 @@ impl ClusterPlan {
         if let Some((_, at)) = best
             && let Some(node) = self.nodes.get_mut(at)
         {
-            let place = match answers.get(at) {
-                Some(Some(NodeAnswer { verdict: Verdict::Fits(place), .. })) => place.clone(),
+            let place = match answers.get(at).and_then(Option::as_deref) {
+                Some(NodeAnswer { verdict: Verdict::Fits(place), .. }) => place.clone(),
                 _ => PredictedPlace::default(),
             };
             plan.put(&node.name, &place);
@@ -221,7 +211,7 @@ impl ClusterPlan {
     fn rank(
         &self,
         node: &PlannedNode,
-        answer: &mut Option<NodeAnswer>,
+        answer: &mut Option<Arc<NodeAnswer>>,
         pod: &PodRequest,
     ) -> Result<NodeRank, NodeRefusal> {
         if self.rule == NodeRule::Volcano {
