@@ -11,6 +11,8 @@
 //! which pods are bound to its node: see [`watch_pods`]. On request it writes events of both: see
 //! [`write_events`].
 //!
+//! Of several replicas one works, by a lease: see [`Election`].
+//!
 //! [`objects`] reads what `kubectl get -o json` prints, for a plan over many nodes.
 //!
 //! Invariants: every run of kubectl is bounded in time and output, and has ended when its value is dropped.
@@ -21,6 +23,7 @@ mod backoff;
 mod child;
 mod configz;
 mod connection;
+mod election;
 mod error;
 mod events;
 pub mod extender;
@@ -41,6 +44,7 @@ pub use self::{
     backoff::Backoff,
     configz::{ConfigzError, KubeletServer, fetch_configz},
     connection::{ApiConnection, ConnectError, PodAccount},
+    election::{Election, ElectionSettings, Leadership, LeaseTiming},
     error::KubectlError,
     events::{EventRetries, EventSource, EventTally, write_events},
     forward::PortForward,

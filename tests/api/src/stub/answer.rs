@@ -121,7 +121,13 @@ fn serve(
             }
             (201, sent)
         }
-        (&Method::PUT, Some(_)) => (200, sent),
+        (&Method::PUT, Some(old)) => {
+            let version = |object: &Value| object.pointer("/metadata/resourceVersion").cloned();
+            if version(&sent).is_some_and(|sent| Some(sent) != version(&old)) {
+                return refused(409, "Conflict", "the object has been modified", &[]);
+            }
+            (200, sent)
+        }
         (&Method::PATCH, Some(mut old)) => {
             merge(&mut old, &sent);
             (200, old)
