@@ -37,6 +37,7 @@ mod pod_object;
 mod pods;
 mod publish;
 mod resize;
+mod server_tls;
 mod watch;
 
 pub use self::{
@@ -57,5 +58,6 @@ pub use self::{
         Pace, PaceLimits, Published, PublishedKind, PublishedObject, Publisher, PublisherSettings, WriteEnd,
         keep_lease, publish_changes, unpublished,
     },
+    server_tls::{ServerTls, TlsFileError, TlsFiles},
     watch::{BoundPods, WatchLimits, WatchedPods, watch_pods},
 };

@@ -37,7 +37,9 @@ pub use self::{
     publish::{ExportedName, PublishArgs, PublishedName, YamlOrJson},
     replay::ReplayArgs,
     rule::RuleParser,
-    scheduler::{SchedulerArgs, SchedulerCommand, SchedulerConfigArgs, SchedulerServeArgs, UnknownNodes},
+    scheduler::{
+        LeaseName, SchedulerArgs, SchedulerCommand, SchedulerConfigArgs, SchedulerServeArgs, UnknownNodes,
+    },
     synthetic::{SyntheticCluster, SyntheticLine},
     top::{SortBy, Top, View},
 };

@@ -3,10 +3,11 @@
 use std::{io::Write, time::Duration};
 
 use anyhow::Context as _;
+use enforcer_cluster::{ElectionSettings, LeaseTiming, TlsFiles};
 use enforcer_core::cluster::extender::{Binder, ExtenderSettings, Packing};
 
 use super::{Exit, args, terminal};
-use crate::scheduler::{SchedulerSettings, ServedExtender, configuration, serve};
+use crate::scheduler::{SchedulerSettings, ServedExtender, attached_configuration, configuration, serve};
 
 /// Longest time for the last lines of the log.
 const LAST_WORDS: Duration = Duration::from_millis(100);
@@ -21,7 +22,11 @@ pub(super) fn run(command: args::SchedulerCommand, out: &mut dyn Write) -> anyho
                 extender: args.extender,
                 binder: binder(args.filter_only),
             };
-            let object = configuration(&settings);
+            let object = if args.attached {
+                attached_configuration(args.extender, &args.server_name, &args.certificates)
+            } else {
+                configuration(&settings)
+            };
             let text = match args.output {
                 args::YamlOrJson::Yaml => serde_saphyr::to_string(&object).context("writing YAML")?,
                 args::YamlOrJson::Json => format!("{object:#}\n"),
@@ -34,8 +39,21 @@ pub(super) fn run(command: args::SchedulerCommand, out: &mut dyn Write) -> anyho
 
 fn serve_until_signal(args: args::SchedulerServeArgs) -> anyhow::Result<Exit> {
     let (_level, log) = terminal::log_to_stderr().context("starting the log")?;
+    let tls = match (args.tls_cert, args.tls_key, args.client_ca) {
+        (Some(certificate), Some(key), Some(client_authority)) => {
+            Some(TlsFiles { certificate, key, client_authority })
+        }
+        // The arguments require each other.
+        _ => None,
+    };
+    let lease = args.lease.map(|args::LeaseName { namespace, name }| {
+        let timing = LeaseTiming::default();
+        ElectionSettings { namespace, name, timing }
+    });
     let served = serve(ServedExtender {
         listen: args.listen,
+        tls,
+        lease,
         probes: args.probes,
         kubeconfig: args.kubeconfig,
         settings: ExtenderSettings {

@@ -1,4 +1,4 @@
-//! The configuration of the kube-scheduler beside the extender.
+//! The configuration of the kube-scheduler that asks the extender.
 
 use std::net::SocketAddr;
 
@@ -42,5 +42,25 @@ pub fn configuration(settings: &SchedulerSettings) -> Value {
             "leaderElect": true, "resourceName": scheduler_name, "resourceNamespace": namespace,
         },
         "extenders": [verbs],
+    })
+}
+
+/// What the configuration of a scheduler that the cluster has needs beside its own content.
+///
+/// That scheduler serves all pods, so it is asked for filter alone, and goes on without an answer after a
+/// second. A binder would be passed over then, which kube-scheduler takes for success: there is never one.
+/// The authority is named because without one kube-scheduler would take any certificate.
+pub fn attached_configuration(extender: SocketAddr, server_name: &str, folder: &str) -> Value {
+    let file = |name: &str| format!("{}/{name}", folder.trim_end_matches('/'));
+    json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "extenders": [{
+            "urlPrefix": format!("https://{extender}/v1"), "filterVerb": "filter",
+            "nodeCacheCapable": true, "ignorable": true, "httpTimeout": "1s", "enableHTTPS": true,
+            "tlsConfig": {
+                "serverName": server_name, "caFile": file("ca.crt"),
+                "certFile": file("tls.crt"), "keyFile": file("tls.key"),
+            },
+        }],
     })
 }

@@ -38,6 +38,8 @@ pub(super) struct Figures {
     /// Why the API server tells of no changes, of nodes, states, pods and leases.
     faults: [Receiver<Option<Degraded>>; 4],
     events: EventFigures,
+    /// What else cannot be done: elect, renew certificates.
+    beside: Vec<Receiver<Option<Degraded>>>,
     totals: Mutex<Totals>,
 }
 
@@ -68,8 +70,9 @@ impl Figures {
         readiness: Arc<Readiness>,
         faults: [Receiver<Option<Degraded>>; 4],
         events: EventFigures,
+        beside: Vec<Receiver<Option<Degraded>>>,
     ) -> Self {
-        Self { shared, readiness, faults, events, totals: Mutex::default() }
+        Self { shared, readiness, faults, events, beside, totals: Mutex::default() }
     }
 
     /// Counts an answered call.
@@ -86,7 +89,7 @@ impl Figures {
         let mut totals = self.totals();
         let Some(calls) = totals.calls.get_mut(verb as usize) else { return };
         let count = match why {
-            Unanswered::NotReady(_) => &mut calls.not_ready,
+            Unanswered::NotReady(_) | Unanswered::Follows(_) => &mut calls.not_ready,
             Unanswered::Faulty(_) | Unanswered::Unread(_) => &mut calls.faulty,
             Unanswered::TooMany => &mut calls.too_many,
         };
@@ -98,10 +101,10 @@ impl Figures {
         self.faults.each_ref().map(|fault| fault.borrow().clone())
     }
 
-    /// The same, and why it takes no events.
-    pub(super) fn all_faults(&self) -> [Option<Degraded>; 5] {
-        let [nodes, states, pods, leases] = self.faults();
-        [nodes, states, pods, leases, self.events.unwritten.borrow().clone()]
+    /// The same, why it takes no events, and what else is missing; always as many.
+    pub(super) fn all_faults(&self) -> Vec<Option<Degraded>> {
+        let beside = [&self.events.unwritten].into_iter().chain(&self.beside);
+        self.faults().into_iter().chain(beside.map(|fault| fault.borrow().clone())).collect()
     }
 
     /// Adds what has happened since the last look, and names in the log what a person should know.
@@ -134,6 +137,7 @@ impl Figures {
             version: version::VERSION,
             commit: version::COMMIT,
             ready: self.readiness.obstacle().is_none(),
+            leads: self.readiness.follows().is_none(),
             calls: totals.calls.clone(),
             filtered: totals.filtered,
             bound: totals.bound,

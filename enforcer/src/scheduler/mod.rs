@@ -4,14 +4,17 @@
 //! free together. Idea: kube-scheduler asks this program, which has a view of every node by the state that
 //! the node's daemon publishes (`enforcer_cluster::extender`).
 //!
-//! Invariants: it listens on loopback alone, because the protocol knows no authentication: whichever program
-//! reaches it can hold places and bind pods. A call before all lists are read, or while the API server does
-//! not tell of changes, is answered with 503, and kube-scheduler tries again.
+//! Invariants: it listens on loopback alone unless clients show a certificate ([`tls_port`]), because the
+//! protocol knows no authentication: whichever program reaches it can hold places and bind pods. A call
+//! before all lists are read, while the API server does not tell of changes, or while another replica leads,
+//! is answered with 503, and kube-scheduler tries again.
 
 mod configuration;
 mod events;
 mod figures;
+mod readiness;
 mod service;
+mod tls_port;
 
 use std::{
     net::SocketAddr,
@@ -22,26 +25,25 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use enforcer_cluster::{
-    ApiConnection, EventTally, WatchLimits,
+    ApiConnection, Election, ElectionSettings, EventTally, ServerTls, TlsFiles, WatchLimits,
     extender::{SharedExtender, Synced, WatchFaults, watch_cluster},
 };
 use enforcer_core::cluster::extender::{Binder, ExtenderSettings};
 use enforcer_report::metrics::Metrics;
 use enforcer_runtime::manifest::annotation_documents;
-use numa_topology::degraded::Degraded;
 use tokio::{
     net::TcpListener,
     runtime::Builder,
     signal::unix::{SignalKind, signal},
-    sync::{
-        mpsc,
-        watch::{self, Receiver},
-    },
+    sync::{mpsc, watch},
     time::interval,
 };
 
-pub use self::configuration::{SchedulerSettings, configuration};
-use self::figures::{EventFigures, Figures};
+pub use self::configuration::{SchedulerSettings, attached_configuration, configuration};
+use self::{
+    figures::{EventFigures, Figures},
+    readiness::Readiness,
+};
 
 /// Time between two looks at what is worth a line of the log.
 const LOOK: Duration = Duration::from_secs(2);
@@ -49,8 +51,12 @@ const LOOK: Duration = Duration::from_secs(2);
 /// What to serve.
 #[derive(Debug)]
 pub struct ServedExtender {
-    /// Address on loopback.
+    /// Address; on loopback without certificates.
     pub listen: SocketAddr,
+    /// Certificates of a port for authenticated clients.
+    pub tls: Option<TlsFiles>,
+    /// The lease by which one of several replicas works.
+    pub lease: Option<ElectionSettings>,
     /// Address of probes and metrics, which the kubelet and Prometheus have to reach.
     pub probes: Option<SocketAddr>,
     /// Account at the API server; that of the pod if there is none.
@@ -62,51 +68,26 @@ pub struct ServedExtender {
     pub settles: Duration,
 }
 
-/// When calls are answered.
-#[derive(Debug)]
-struct Readiness {
-    synced: Receiver<Synced>,
-    /// Of the collections without which no call is answered.
-    faults: Vec<Receiver<Option<Degraded>>>,
-    started: Instant,
-    settles: Duration,
-}
-
-impl Readiness {
-    /// Why no call is answered now.
-    fn obstacle(&self) -> Option<String> {
-        let Synced { nodes, states, pods } = *self.synced.borrow();
-        let missing: Vec<&str> = [(nodes, "nodes"), (states, "states"), (pods, "pods")]
-            .into_iter()
-            .filter_map(|(is_there, name)| (!is_there).then_some(name))
-            .collect();
-        if !missing.is_empty() {
-            return Some(format!("the lists of {} have not been read yet", missing.join(", ")));
-        }
-        if let Some(fault) = self.faults.iter().find_map(|fault| fault.borrow().clone()) {
-            return Some(fault.to_string());
-        }
-        let left = self.settles.saturating_sub(self.started.elapsed());
-        (!left.is_zero()).then(|| {
-            format!("pods that were chosen before its start may still be bound for {} s", left.as_secs() + 1)
-        })
-    }
-}
-
 /// Serves until a signal ends it.
 ///
 /// # Errors
-/// If the address is not on loopback or cannot be bound, or no API server is named.
+/// If the address is not on loopback and there are no certificates, it cannot be bound, certificates cannot
+/// be used, or no API server is named.
 pub fn serve(served: ServedExtender) -> anyhow::Result<()> {
-    if !served.listen.ip().is_loopback() {
-        bail!("{} is not on loopback, and the protocol knows no authentication", served.listen);
+    if served.tls.is_none() && !served.listen.ip().is_loopback() {
+        bail!(
+            "{} is not on loopback, and the protocol knows no authentication: --tls-cert, --tls-key and \
+             --client-ca let clients with a certificate in alone",
+            served.listen
+        );
     }
     let runtime = Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(serve_async(served))
 }
 
 async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
-    let ServedExtender { listen, probes, kubeconfig, settings, settles } = served;
+    let ServedExtender { listen, tls, lease, probes, kubeconfig, settings, settles } = served;
+    let tls = tls.map(ServerTls::load).transpose().context("reading certificates")?;
     let mut terminate = signal(SignalKind::terminate()).context("catching SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("catching SIGINT")?;
     let connection = match &kubeconfig {
@@ -122,15 +103,22 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
     let shared = Arc::new(shared.with_events(impossible, Arc::clone(&tally)));
     let (synced, faults) = (watch::Sender::new(Synced::default()), WatchFaults::default());
     let [nodes, states, pods, _leases] = &faults.degraded;
+    let mut election = lease.map(Election::new);
+    let leadership = election.as_ref().map(Election::leadership);
     let readiness = Arc::new(Readiness {
         synced: synced.subscribe(),
         faults: [nodes, states, pods].map(watch::Sender::subscribe).into(),
+        leadership: leadership.clone(),
         started: Instant::now(),
         settles: if settings.binder == Binder::Scheduler { settles } else { Duration::ZERO },
     });
     let told = faults.degraded.each_ref().map(watch::Sender::subscribe);
     let written = EventFigures { tally: Arc::clone(&tally), unwritten: unwritten.subscribe() };
-    let figures = Arc::new(Figures::new(Arc::clone(&shared), Arc::clone(&readiness), told, written));
+    let unusable = watch::Sender::new(None);
+    let beside =
+        election.as_ref().map(Election::degraded).into_iter().chain([unusable.subscribe()]).collect();
+    let figures = Figures::new(Arc::clone(&shared), Arc::clone(&readiness), told, written, beside);
+    let figures = Arc::new(figures);
     let scraped = Arc::clone(&figures);
     let metrics = Metrics::of_scheduler(move || scraped.report()).context("describing metrics")?;
     let listener = bind(listen).await?;
@@ -144,21 +132,40 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
         let address = listener.local_addr().context("reading the bound address")?;
         tracing::info!("probes and metrics on http://{address}");
     }
-    tracing::info!("serving http://{address}/v1/filter for kube-scheduler");
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    tracing::info!("serving {scheme}://{address}/v1/filter for kube-scheduler");
     let probing = async {
         match probes {
             Some(listener) => axum::serve(listener, service::probes(Arc::clone(&figures), metrics)).await,
             None => std::future::pending().await,
         }
     };
+    let serving = async {
+        match tls {
+            Some(tls) => match tls_port::serve(listener, tls, router, leadership, &unusable).await {},
+            None => axum::serve(listener, router).await,
+        }
+    };
+    let electing = async {
+        match &mut election {
+            Some(election) => match election.run(&connection).await {},
+            None => std::future::pending::<()>().await,
+        }
+    };
     tokio::select! {
         served = probing => served.context("serving probes")?,
-        served = axum::serve(listener, router) => served.context("serving")?,
+        served = serving => served.context("serving")?,
+        () = electing => {}
         () = watch_cluster(&connection, &shared, WatchLimits::default(), &synced, &faults) => {}
         () = Box::pin(events::write(&connection, found, &tally, &unwritten)) => {}
         () = tell(&figures) => {}
         _ = terminate.recv() => tracing::info!("ended by SIGTERM"),
         _ = interrupt.recv() => tracing::info!("ended by SIGINT"),
+    }
+    if let Some(election) = election
+        && let Err(error) = election.release(&connection).await
+    {
+        tracing::warn!("another replica has to wait for the end of the lease: {error}");
     }
     Ok(())
 }
@@ -170,10 +177,10 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// Writes to the log what changes.
 async fn tell(figures: &Figures) {
     let mut looks = interval(LOOK);
-    let mut before: (Option<String>, [Option<Degraded>; 5]) = (Some(String::new()), Default::default());
+    let mut before = (Some(String::new()), vec![None; figures.all_faults().len()]);
     loop {
         looks.tick().await;
-        let now = (figures.readiness.obstacle(), figures.all_faults());
+        let now = (figures.readiness.refusal(), figures.all_faults());
         if now.0.is_none() != before.0.is_none() {
             if let Some(obstacle) = &now.0 {
                 tracing::info!("answers no calls: {obstacle}");

@@ -51,6 +51,8 @@ pub(super) enum Unanswered {
     Faulty(ProtocolError),
     /// The extender is not ready.
     NotReady(String),
+    /// Another replica leads.
+    Follows(String),
     /// There are too many at a time.
     TooMany,
 }
@@ -61,6 +63,11 @@ impl IntoResponse for Unanswered {
             Self::Unread(rejection) => return rejection.into_response(),
             Self::Faulty(error) => (StatusCode::BAD_REQUEST, error.to_string()),
             Self::NotReady(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+            // The next connection of the client is to one that leads.
+            Self::Follows(why) => {
+                let close = [(header::CONNECTION, HeaderValue::from_static("close"))];
+                return (StatusCode::SERVICE_UNAVAILABLE, close, why + "\n").into_response();
+            }
             Self::TooMany => (StatusCode::SERVICE_UNAVAILABLE, "too many calls at a time".to_owned()),
         };
         (status, text + "\n").into_response()
@@ -82,7 +89,11 @@ impl From<BytesRejection> for Unanswered {
 impl Service {
     /// A place for a call, if it can be answered now.
     fn enter<'a>(&self, places: &'a Semaphore) -> Result<SemaphorePermit<'a>, Unanswered> {
-        if let Some(obstacle) = self.figures.readiness.obstacle() {
+        let readiness = &self.figures.readiness;
+        if let Some(leader) = readiness.follows() {
+            return Err(Unanswered::Follows(leader));
+        }
+        if let Some(obstacle) = readiness.obstacle() {
             return Err(Unanswered::NotReady(obstacle));
         }
         places.try_acquire().map_err(|_full| Unanswered::TooMany)
@@ -129,7 +140,7 @@ pub(super) fn router(figures: Arc<Figures>, connection: Arc<ApiConnection>, metr
 
 /// Probes and metrics, for a port that the kubelet and Prometheus reach.
 pub(super) fn probes(figures: Arc<Figures>, metrics: Metrics) -> Router {
-    let is_ready = async move || match figures.readiness.obstacle() {
+    let is_ready = async move || match figures.readiness.refusal() {
         None => "ready\n".into_response(),
         Some(obstacle) => (StatusCode::SERVICE_UNAVAILABLE, obstacle + "\n").into_response(),
     };

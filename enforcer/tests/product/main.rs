@@ -21,6 +21,8 @@ mod publish;
 mod publish_once;
 mod replay;
 mod scheduler;
+mod scheduler_replicas;
+mod scheduler_tls;
 mod schema;
 mod supervisor;
 mod tmux;

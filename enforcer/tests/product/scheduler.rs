@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
@@ -19,9 +20,9 @@ use crate::{
 };
 
 /// Longest wait for what has to happen in the end, on a machine that is busy.
-const LIMIT: Duration = Duration::from_mins(2);
+pub(crate) const LIMIT: Duration = Duration::from_mins(2);
 
-const STATES: StubKind = StubKind {
+pub(crate) const STATES: StubKind = StubKind {
     group: "numa-enforcer.io",
     version: "v1alpha1",
     plural: "numanodestates",
@@ -30,16 +31,18 @@ const STATES: StubKind = StubKind {
 };
 
 /// A running extender.
-struct Served {
-    child: RunningChild,
-    address: SocketAddr,
+pub(crate) struct Served {
+    pub(crate) child: RunningChild,
+    pub(crate) address: SocketAddr,
     /// Of probes and metrics, where they have a port of their own.
     probes: Option<SocketAddr>,
+    /// Lines of its log.
+    log: Arc<Mutex<Vec<String>>>,
     _files: TempDir,
 }
 
 impl Served {
-    fn start(stub: &ApiStub, further: &[&str]) -> Self {
+    pub(crate) fn start(stub: &ApiStub, further: &[&str]) -> Self {
         let files = tempfile::tempdir().unwrap();
         let path = files.path().join("kubeconfig");
         let kubeconfig = json!({
@@ -60,11 +63,27 @@ impl Served {
                 Some(after.split('/').next()?.parse().unwrap())
             };
             probes = probes.or(address("probes and metrics on http://"));
-            address("serving http://")
+            address("serving http://").or_else(|| address("serving https://"))
         });
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::clone(&log);
         // Its log has to be read, or it would wait for its reader.
-        thread::spawn(move || lines.for_each(drop));
-        Self { child, address: serving.unwrap(), probes, _files: files }
+        thread::spawn(move || lines.for_each(|line| written.lock().unwrap().push(line.unwrap())));
+        Self { child, address: serving.unwrap(), probes, log, _files: files }
+    }
+
+    /// Waits until a line of the log has these words.
+    pub(crate) fn logs(&self, words: &str) {
+        let begun = Instant::now();
+        while !self.log.lock().unwrap().iter().any(|line| line.contains(words)) {
+            assert!(begun.elapsed() < LIMIT, "{words} in {:?}", self.log.lock().unwrap());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Status and body of an answer of the port of the probes.
+    pub(crate) fn probe(&self, path: &str) -> (u16, String) {
+        ask(self.probes.unwrap_or(self.address), "GET", path, "")
     }
 
     /// Status and body of the answer.
@@ -73,10 +92,10 @@ impl Served {
     }
 
     /// Waits until the metrics have these lines, without the prefix of their names.
-    fn metrics_become(&self, lines: &[&str]) {
+    pub(crate) fn metrics_become(&self, lines: &[&str]) {
         let begun = Instant::now();
         loop {
-            let (_, text) = ask(self.probes.unwrap_or(self.address), "GET", "/metrics", "");
+            let (_, text) = self.probe("/metrics");
             let is_there =
                 |line: &&&str| text.lines().any(|one| one == format!("numa_enforcer_scheduler_{line}"));
             let Some(missing) = lines.iter().find(|line| !is_there(line)) else { return };
@@ -85,10 +104,10 @@ impl Served {
         }
     }
 
-    fn becomes_ready(&self) {
+    pub(crate) fn becomes_ready(&self) {
         let begun = Instant::now();
         loop {
-            let (status, text) = self.ask("GET", "/ready", "");
+            let (status, text) = self.probe("/ready");
             if status == 200 {
                 return;
             }
@@ -123,7 +142,7 @@ fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, Strin
 }
 
 /// A node with 8 CPUs on each of two NUMA nodes, all of them free.
-fn put_node(stub: &ApiStub, name: &str) {
+pub(crate) fn put_node(stub: &ApiStub, name: &str) {
     let machine = stub_machine();
     stub.put(&format!("/api/v1/nodes/{name}"), json!({"metadata": {"name": name, "uid": name}}));
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": name});
@@ -148,7 +167,7 @@ fn stub_machine() -> Value {
     })
 }
 
-fn pod(uid: &str, cpus: u32) -> Value {
+pub(crate) fn pod(uid: &str, cpus: u32) -> Value {
     let amounts = json!({"cpu": cpus.to_string(), "memory": "1Gi"});
     json!({
         "metadata": {"name": uid, "namespace": "shop", "uid": uid},
@@ -251,6 +270,28 @@ fn configuration_is_that_of_the_extender() {
     let refused = run(&["scheduler", "serve", "--listen", "0.0.0.0:9480"]);
     assert_eq!(refused.code, Some(2));
     assert!(refused.stderr.contains("not on loopback"), "{}", refused.stderr);
+}
+
+#[test]
+fn scheduler_of_the_cluster_goes_on_without_an_answer_and_never_binds_through_the_extender() {
+    let ended = run(&["scheduler", "config", "--attached", "--extender", "10.96.0.77:443", "-o", "json"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let object: Value = serde_json::from_str(&ended.stdout).unwrap();
+    let tls = json!({
+        "serverName": "numa-enforcer-attached-scheduler.numa-enforcer.svc",
+        "caFile": "/etc/kubernetes/numa-enforcer/ca.crt",
+        "certFile": "/etc/kubernetes/numa-enforcer/tls.crt",
+        "keyFile": "/etc/kubernetes/numa-enforcer/tls.key",
+    });
+    let extender = json!({
+        "urlPrefix": "https://10.96.0.77:443/v1", "filterVerb": "filter", "nodeCacheCapable": true,
+        "ignorable": true, "httpTimeout": "1s", "enableHTTPS": true, "tlsConfig": tls,
+    });
+    assert_eq!(object["extenders"], json!([extender]));
+    assert_eq!(object["profiles"], Value::Null, "what the cluster has stays");
+    for alone in ["--server-name", "--certificates"] {
+        assert_eq!(run(&["scheduler", "config", alone, "x"]).code, Some(64), "{alone}");
+    }
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(crate) fn write(folder: &Path, names: &[String]) -> Result<()> {
     write_signed(folder, ADMINISTRATOR, &administrator, &issuer)
 }
 
-fn named(name: &str) -> CertificateParams {
+pub(crate) fn named(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.remove(DnType::CommonName);
     params.distinguished_name.push(DnType::CommonName, name);

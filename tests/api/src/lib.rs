@@ -19,10 +19,12 @@ mod objects;
 mod server;
 mod stub;
 mod tethered;
+mod tls;
 
 pub use self::{
     front::ApiFront,
     objects::{accept, define},
     server::ApiServer,
     stub::{ApiStub, Fault, StubBinding, StubKind},
+    tls::{TestAuthority, TlsClient},
 };

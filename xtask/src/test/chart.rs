@@ -174,6 +174,25 @@ fn rendered_values() -> Vec<(&'static str, Value, &'static [&'static str], &'sta
             ],
         ),
         (
+            "certificates of Helm",
+            json!({ "scheduler": { "attached": { "enabled": true } } }),
+            &[
+                "name: numa-enforcer-attached-scheduler-tls\n",
+                "name: numa-enforcer-attached-scheduler-client\n",
+                "  ca.crt: LS0t",
+                "  tls.key: LS0t",
+                "secret: {secretName: numa-enforcer-attached-scheduler-tls,",
+                "sleep: {seconds: 15}",
+            ],
+            &["kind: PodDisruptionBudget", "pods/binding", "clusterIP:", "tls.key: \n"],
+        ),
+        (
+            "certificates of another program",
+            json!({ "scheduler": { "attached": { "enabled": true, "secretName": "numa-tls" } } }),
+            &["secret: {secretName: numa-tls,"],
+            &["kind: Secret\n"],
+        ),
+        (
             "nonRoot",
             json!({ "nonRoot": true }),
             &["runAsUser: 65532", "runAsNonRoot: true", "type: RuntimeDefault"],

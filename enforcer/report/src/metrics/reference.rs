@@ -175,6 +175,7 @@ fn unit(name: &str) -> &'static str {
         ("paused", "0 or 1"),
         ("nri_up", "0 or 1"),
         ("scheduler_ready", "0 or 1"),
+        ("scheduler_leads", "0 or 1"),
         ("scheduler_degraded", "0 or 1"),
         ("_info", "1"),
     ];

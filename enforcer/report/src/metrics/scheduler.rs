@@ -29,8 +29,10 @@ pub struct SchedulerReport {
     pub version: &'static str,
     /// Commit that it is built from, in a release.
     pub commit: Option<&'static str>,
-    /// Whether calls are answered.
+    /// Whether calls are answered, or would be if this replica led.
     pub ready: bool,
+    /// Whether this replica is the one that answers.
+    pub leads: bool,
     /// Calls of filter, prioritize and bind.
     pub calls: [VerbCalls; 3],
     /// Answers of nodes to filter calls.
@@ -87,7 +89,12 @@ const BUILD_INFO: FamilyOf<2> = Family::gauge(
 const READY: FamilyOf<0> = Family::gauge(
     "scheduler_ready",
     [],
-    "1 while calls of kube-scheduler are answered; 0 before all lists are read, and while the API server tells of no changes.",
+    "1 while calls of kube-scheduler are answered, or would be if this replica led; 0 before all lists are read, and while the API server tells of no changes.",
+);
+const LEADS: FamilyOf<0> = Family::gauge(
+    "scheduler_leads",
+    [],
+    "1 while this replica is the one that answers, of several with a lease; 1 without a lease, too.",
 );
 const CALL_DURATION: FamilyOf<1> = Family::histogram_of(
     "scheduler_call_duration_seconds",
@@ -166,6 +173,7 @@ const EVENTS: FamilyOf<1> = Family::counter(
 pub(super) const ALL: &[&Family] = &[
     &BUILD_INFO,
     &READY,
+    &LEADS,
     &CALL_DURATION,
     &UNANSWERED,
     &ANSWERS,
@@ -217,6 +225,7 @@ impl<F: Fn() -> SchedulerReport + Send + Sync> Collector for ExtenderCollector<F
 fn put(report: &SchedulerReport, scrape: &mut Scrape) {
     scrape.put(&BUILD_INFO, &[report.version, report.commit.unwrap_or_default()], Some(1.0));
     scrape.put(&READY, &[], Some(truth(report.ready)));
+    scrape.put(&LEADS, &[], Some(truth(report.leads)));
     for (verb, calls) in VERB.1.iter().zip(&report.calls) {
         scrape.put_times(&CALL_DURATION, &[verb], &calls.answered);
         let causes = [calls.not_ready, calls.faulty, calls.too_many];

@@ -1,6 +1,6 @@
 //! Arguments of `scheduler`.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Subcommand, ValueEnum};
 use enforcer_core::policy::HumanDuration;
@@ -27,7 +27,7 @@ pub struct SchedulerArgs {
 /// Commands about a scheduler.
 #[derive(Debug, Subcommand)]
 pub enum SchedulerCommand {
-    /// Answer the kube-scheduler in the same pod.
+    /// Answer the kube-scheduler in the same pod, or that of the cluster.
     ///
     /// An extender (filter, prioritize, bind) that sends a pod only to a node that has its CPUs, memory and
     /// devices free together, by the states that the daemons of the nodes publish.
@@ -43,11 +43,25 @@ Exit codes: 0 ended by a signal, 2 failed, 64 usage
 
 Examples:
   numa-enforcer scheduler serve
-  numa-enforcer scheduler serve --filter-only --kubeconfig ~/.kube/config")]
+  numa-enforcer scheduler serve --filter-only --kubeconfig ~/.kube/config
+  numa-enforcer scheduler serve --filter-only --listen 0.0.0.0:9443 --probes 0.0.0.0:9481 \\
+    --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt --lease numa-enforcer/attached-scheduler")]
 pub struct SchedulerServeArgs {
-    /// Listen there; only loopback is allowed
+    /// Listen there; only on loopback unless clients show certificates
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
     pub listen: SocketAddr,
+    /// Speak TLS with this certificate (PEM), and read it again when it is renewed
+    #[arg(long, value_name = "FILE", requires = "tls_key", requires = "client_ca")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Answer only clients with a certificate of one of these authorities (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub client_ca: Option<PathBuf>,
+    /// Be one of several replicas: only the one that holds this lease answers calls, and is ready
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub lease: Option<LeaseName>,
     /// Answer /live, /ready and /metrics there, too, for the kubelet and Prometheus; nothing else.
     #[arg(long, value_name = "ADDRESS")]
     pub probes: Option<SocketAddr>,
@@ -73,6 +87,33 @@ pub struct SchedulerServeArgs {
     pub settles: HumanDuration,
 }
 
+/// Namespace and name of a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl FromStr for LeaseName {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // What a path of the API may have; the API server checks the rest.
+        let is_name = |name: &str| {
+            let allowed = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '.';
+            name.starts_with(|letter: char| letter.is_ascii_alphanumeric()) && name.chars().all(allowed)
+        };
+        match text.split_once('/') {
+            Some((namespace, name)) if is_name(namespace) && is_name(name) => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err("a lease is NAMESPACE/NAME"),
+        }
+    }
+}
+
 /// Answer for nodes that have never published a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum UnknownNodes {
@@ -87,7 +128,8 @@ pub enum UnknownNodes {
 #[command(after_help = "\
 Examples:
   numa-enforcer scheduler config
-  numa-enforcer scheduler config --filter-only --scheduler-name numa")]
+  numa-enforcer scheduler config --filter-only --scheduler-name numa
+  numa-enforcer scheduler config --attached --extender 10.96.0.77:443")]
 pub struct SchedulerConfigArgs {
     /// Name by which pods choose the scheduler
     #[arg(long, value_name = "NAME", default_value = "numa-scheduler")]
@@ -101,6 +143,20 @@ pub struct SchedulerConfigArgs {
     /// Leave binding to the scheduler, as `serve --filter-only`
     #[arg(long)]
     pub filter_only: bool,
+    /// What to add to the configuration of the cluster's own scheduler.
+    ///
+    /// It asks over TLS, for filter alone, and goes on without an answer. --scheduler-name and --namespace do
+    /// not count.
+    #[arg(long)]
+    pub attached: bool,
+    /// With --attached: name in the extender's certificate
+    #[arg(long, value_name = "NAME", default_value = "numa-enforcer-attached-scheduler.numa-enforcer.svc")]
+    #[arg(requires = "attached")]
+    pub server_name: String,
+    /// With --attached: folder with ca.crt, tls.crt and tls.key where the scheduler runs
+    #[arg(long, value_name = "FOLDER", default_value = "/etc/kubernetes/numa-enforcer")]
+    #[arg(requires = "attached")]
+    pub certificates: String,
     /// How to show it
     #[arg(short, long, value_enum, default_value = "yaml")]
     pub output: YamlOrJson,
