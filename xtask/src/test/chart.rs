@@ -40,7 +40,7 @@ pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
     tally.outcome("chart publishing", publishing_is_rendered(&mut engine, &chart));
     tally.outcome("chart dashboards", dashboards_are_copies(workspace, &everything));
     tally.outcome("chart rules", rules_are_those_of_deploy(workspace, &everything));
-    for (name, values, wanted, unwanted) in rendered_values() {
+    for (name, values, wanted, unwanted) in rendered_values().into_iter().chain(attached_values()) {
         let outcome = chart.render(&mut engine, &values, KUBERNETES);
         let outcome = outcome.and_then(|text| contains(&text, wanted, unwanted));
         tally.outcome(&format!("chart with {name}"), outcome);
@@ -150,8 +150,36 @@ fn armor_is_an_annotation(engine: &mut HelmEngine, chart: &Chart) -> Result<()> 
     Ok(())
 }
 
-/// Values; what the text has with them, and what it has not.
-fn rendered_values() -> Vec<(&'static str, Value, &'static [&'static str], &'static [&'static str])> {
+/// The name of values, the values, what the text has with them, and what it has not.
+type RenderedValues = (&'static str, Value, &'static [&'static str], &'static [&'static str]);
+
+/// The extender for the scheduler that a cluster has.
+fn attached_values() -> Vec<RenderedValues> {
+    vec![
+        (
+            "certificates of Helm",
+            json!({ "scheduler": { "attached": { "enabled": true } } }),
+            &[
+                "name: numa-enforcer-attached-scheduler-tls\n",
+                "name: numa-enforcer-attached-scheduler-client\n",
+                "  ca.crt: LS0t",
+                "  tls.key: LS0t",
+                "secret: {secretName: numa-enforcer-attached-scheduler-tls,",
+                "sleep: {seconds: 15}",
+            ],
+            &["kind: PodDisruptionBudget", "pods/binding", "clusterIP:", "tls.key: \n"],
+        ),
+        (
+            "certificates of another program",
+            json!({ "scheduler": { "attached": { "enabled": true, "secretName": "numa-tls" } } }),
+            &["secret: {secretName: numa-tls,"],
+            &["kind: Secret\n"],
+        ),
+    ]
+}
+
+/// All others.
+fn rendered_values() -> Vec<RenderedValues> {
     vec![
         (
             "no value",
@@ -172,25 +200,6 @@ fn rendered_values() -> Vec<(&'static str, Value, &'static [&'static str], &'sta
                 "appArmorProfile",
                 "seLinuxOptions",
             ],
-        ),
-        (
-            "certificates of Helm",
-            json!({ "scheduler": { "attached": { "enabled": true } } }),
-            &[
-                "name: numa-enforcer-attached-scheduler-tls\n",
-                "name: numa-enforcer-attached-scheduler-client\n",
-                "  ca.crt: LS0t",
-                "  tls.key: LS0t",
-                "secret: {secretName: numa-enforcer-attached-scheduler-tls,",
-                "sleep: {seconds: 15}",
-            ],
-            &["kind: PodDisruptionBudget", "pods/binding", "clusterIP:", "tls.key: \n"],
-        ),
-        (
-            "certificates of another program",
-            json!({ "scheduler": { "attached": { "enabled": true, "secretName": "numa-tls" } } }),
-            &["secret: {secretName: numa-tls,"],
-            &["kind: Secret\n"],
         ),
         (
             "nonRoot",
