@@ -51,8 +51,6 @@ pub enum Undescribed {
     PodResources,
     /// It claims resources of drivers.
     ResourceClaims,
-    /// Its containers: only their sums are known.
-    Containers,
 }
 
 /// The class of priority that makes a pod critical for its node (`system-node-critical` in
@@ -76,7 +74,6 @@ impl Undescribed {
             Self::NodeCritical => "it is critical for its node",
             Self::PodResources => "it asks for resources as a whole",
             Self::ResourceClaims => "it claims resources of drivers",
-            Self::Containers => "only the sums of its containers are known",
         }
     }
 }

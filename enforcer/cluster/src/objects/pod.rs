@@ -1,10 +1,7 @@
 //! A Pod object as plans and checks read it.
 
-use enforcer_core::cluster::{
-    objects::{PodArrival, PodObject, PodPhase, PodScheduling, Toleration},
-    plan::amounts_of,
-};
-use numa_placement::{ContainerKind, QosClass, Undescribed};
+use enforcer_core::cluster::objects::{PodArrival, PodObject, PodPhase, PodScheduling, Toleration};
+use numa_placement::ContainerKind;
 
 use super::seconds;
 use crate::{
@@ -37,7 +34,7 @@ impl PodStatus {
 /// Reads a Pod; an amount that is no quantity is a fault.
 pub(crate) fn read(text: &str) -> Result<PodObject, String> {
     let fields: PodFields = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
-    let ReadRequest { mut request, counted } = fields.request()?;
+    let ReadRequest { request, counted } = fields.request()?;
     let mirror_of = fields.static_uid().map(str::to_owned);
     let PodFields { metadata, spec, status } = fields;
     let node = spec.node_name.filter(|node| !node.is_empty());
@@ -51,15 +48,6 @@ pub(crate) fn read(text: &str) -> Result<PodObject, String> {
     let is_bound = node.is_some();
     let binds_late =
         !spec.resource_claims.0.is_empty() || spec.volumes.0.iter().any(VolumeFields::binds_late);
-    // Most pods of a cluster: no manager has a say about them, and sums are all that counts.
-    let counts_alone = is_bound
-        && request.qos != QosClass::Guaranteed
-        && request.containers.iter().all(|container| container.devices.is_empty());
-    let counted = if counts_alone { Some(counted.unwrap_or_else(|| amounts_of(&request))) } else { counted };
-    if counts_alone {
-        request.containers = Vec::new();
-        request.undescribed.get_or_insert(Undescribed::Containers);
-    }
     let toleration =
         |TolerationFields { key, operator, value, effect }| Toleration { key, operator, value, effect };
     let tolerations = spec.tolerations.0.into_iter().filter(move |_| !is_bound);

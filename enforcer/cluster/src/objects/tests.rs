@@ -1,6 +1,6 @@
 use super::*;
 use enforcer_core::cluster::objects::{PodArrival, PodPhase, Toleration};
-use numa_placement::{QosClass, Undescribed};
+use numa_placement::QosClass;
 use serde_json::json;
 
 fn read(items: &serde_json::Value) -> ClusterObjects {
@@ -263,18 +263,16 @@ fn time_of_a_file_is_not_that_of_one_fast_clock() {
 }
 
 #[test]
-fn of_a_pod_with_a_node_that_no_manager_has_a_say_about_only_the_sums_are_kept() {
-    let read = |node: Option<&str>, limits: serde_json::Value| {
-        let resources = json!({"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": limits});
-        let objects = read(&json!([{"kind": "Pod", "metadata": {"name": "p", "uid": "u"},
-            "spec": {"nodeName": node, "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}],
-                "containers": [{"name": "c", "resources": resources}]}}]));
-        let pod = objects.pods[0].clone();
-        (pod.request.containers.len(), pod.request.undescribed, pod.amounts())
-    };
-    let (kept, undescribed, amounts) = read(Some("n"), json!({}));
-    assert_eq!((kept, amounts["cpu"], amounts["memory"]), (0, 2_000, 1 << 30));
-    assert_eq!(undescribed, Some(Undescribed::Containers));
-    assert_eq!(read(None, json!({})), (2, None, amounts));
-    assert_eq!(read(Some("n"), json!({"v.com/gpu": "1"})).0, 2);
+fn containers_of_a_bound_pod_without_resources_of_its_own_are_kept() {
+    let objects = read(&json!([{"kind": "Pod", "metadata": {"name": "p", "uid": "u"},
+        "spec": {"nodeName": "n", "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}],
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "250m", "memory": "1Gi"}}}]}}]));
+    let pod = &objects.pods[0];
+    let names: Vec<&str> = pod.request.containers.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(
+        (names, pod.request.undescribed),
+        (vec!["i", "c"], None),
+        "a node that numa-enforcer places gives them a scope"
+    );
+    assert_eq!((pod.amounts()["cpu"], pod.amounts()["memory"]), (2_000, 1 << 30));
 }

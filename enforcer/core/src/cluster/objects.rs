@@ -94,11 +94,9 @@ pub struct PodObject {
     pub ended_init: Vec<String>,
     /// What a scheduler looks at beside amounts.
     pub scheduling: PodScheduling,
-    /// What a scheduler counts, if that is not the request: while a resize in place is under way, and where
-    /// the request is left out.
+    /// What a scheduler counts, if that is not the request: while a resize in place is under way.
     pub counted: Option<Amounts>,
-    /// Its request; with a node, what the node has allocated. Without containers if it has a node whose
-    /// managers cannot have a say about it.
+    /// Its request; with a node, what the node has allocated.
     pub request: PodRequest,
 }
 

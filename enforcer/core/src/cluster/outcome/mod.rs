@@ -149,12 +149,7 @@ impl CheckBase {
         let all = all.map(|(uid, end)| {
             let pod = self.shown.get(uid)?;
             let request = pod.request.as_deref()?;
-            let is_open = |what| {
-                matches!(
-                    what,
-                    Undescribed::PodResources | Undescribed::ResourceClaims | Undescribed::Containers
-                )
-            };
+            let is_open = |what| matches!(what, Undescribed::PodResources | Undescribed::ResourceClaims);
             (!request.undescribed.is_some_and(is_open)).then_some(Arrival { pod, request, end })
         });
         all.collect()

@@ -5,7 +5,7 @@ use std::{
 
 use flate2::{Compression, write::GzEncoder};
 use numa_placement::{
-    ContainerKind, ContainerRequest, Holder, PodRequest, Undescribed,
+    ContainerKind, ContainerRequest, Holder, PodRequest, QosClass, Resources, Undescribed,
     settings::{PlacementEngine, TopologyPolicy},
 };
 use numa_topology::synth::Machine;
@@ -343,12 +343,7 @@ fn nothing_is_said_of_pods_that_another_controller_pins() {
 fn nothing_is_said_of_pods_that_their_containers_do_not_describe() {
     let mut node = PlayedNode::new("sockets:2 cores:4", PlacementEngine::Pools);
     let view = view_of(&node.state());
-    for undescribed in [
-        Undescribed::NodeCritical,
-        Undescribed::PodResources,
-        Undescribed::ResourceClaims,
-        Undescribed::Containers,
-    ] {
+    for undescribed in [Undescribed::NodeCritical, Undescribed::PodResources, Undescribed::ResourceClaims] {
         let mut pod = pod("a", vec![guaranteed("main", 1000)]);
         assert!(matches!(view.filter(&pod, 0), Verdict::Fits(_)));
         pod.undescribed = Some(undescribed);
@@ -366,6 +361,32 @@ fn nothing_is_said_of_pods_that_their_containers_do_not_describe() {
         view.observe_state(&state, 0);
         assert!(matches!(view.filter(&self::pod("b", vec![guaranteed("main", 1000)]), 0), Verdict::Fits(_)));
         node.remove(&pod);
+    }
+}
+
+#[test]
+fn a_pod_of_shared_containers_that_never_starts_counts_and_hides_nothing() {
+    let burstable = |cpus: u64| {
+        let mut pod = pod("stuck", vec![guaranteed("main", cpus)]);
+        pod.qos = QosClass::Burstable;
+        pod.containers[0].limits = Resources::default();
+        pod
+    };
+    let mut node = PlayedNode::new("sockets:2 cores:4", PlacementEngine::Pools);
+    let state = node.state();
+    for is_before_the_state in [false, true] {
+        let mut view = if is_before_the_state { NodeView::default() } else { view_of(&state) };
+        view.observe_bound("stuck", &burstable(3500));
+        view.observe_state(&state, 0);
+        for revision in 1..4 {
+            let next = pod("next", vec![guaranteed("main", 3000)]);
+            assert!(matches!(view.filter(&next, 0), Verdict::Fits(_)));
+            let crowded = pod("next", vec![guaranteed("one", 4000), guaranteed("two", 3000)]);
+            assert!(!matches!(view.filter(&crowded, 0), Verdict::Fits(_)), "3.5 of 8 CPUs are promised");
+            let mut later = node.state();
+            later.revision.counter += revision;
+            view.observe_state(&later, 0);
+        }
     }
 }
 

@@ -51,6 +51,9 @@ pub type Millis = u64;
 /// Age from which a state is stale, if its daemon does not say that it lives.
 const STALE_AFTER: Millis = 180_000;
 
+/// Most pods remembered for a state to come that a kubelet would have no say about: more than a node runs.
+const MOST_WITHOUT_STATE: usize = 1_024;
+
 /// Most ended pods for which it is tried whether they ended before others came.
 const MOST_ENDS: usize = 16;
 
@@ -148,10 +151,14 @@ impl NodeView {
 
     /// Notes that a pod is bound to this node; repeated events change nothing.
     pub fn observe_bound(&mut self, uid: &str, request: &PodRequest) {
-        let has_say = self.model.as_ref().is_some_and(|model| model.decided_by == DecidedBy::NumaEnforcer);
-        // Most pods of a cluster: whatever the settings of a kubelet are, they hold nothing of their own.
-        let is_nothing = !has_say && !concern::may_concern(request);
-        if is_nothing || self.covers(uid) {
+        // Whatever the settings of a kubelet are, most pods hold nothing of their own. They may where the
+        // daemon places containers, which only a state tells.
+        let may_hold = concern::may_concern(request)
+            || match &self.model {
+                Some(model) => model.decided_by == DecidedBy::NumaEnforcer,
+                None => self.log.pending() < MOST_WITHOUT_STATE,
+            };
+        if !may_hold || self.covers(uid) {
             return;
         }
         let change = self.log.bind(uid, request);
@@ -197,6 +204,15 @@ impl NodeView {
         if self.log.revoke_end(uid) {
             self.replay();
         }
+    }
+
+    /// Is there a pod with this uid, and another namespace or name?
+    pub fn has_under_other_name(&self, pod: &PodName) -> bool {
+        let held =
+            self.model.iter().flat_map(|model| model.allocations.iter()).map(|(holder, _)| holder.pod());
+        let known = held.chain(self.log.waiting().map(|request| &request.name));
+        let mut namesakes = known.filter(|known| known.uid == pod.uid);
+        namesakes.any(|known| known != pod)
     }
 
     /// The node's answer to a pod that comes after all others, tentative ones included.
