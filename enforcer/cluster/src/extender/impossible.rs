@@ -2,7 +2,8 @@
 //!
 //! Problem: kube-scheduler asks again for a pod without a place whenever anything changes in the cluster,
 //! many times a second, and looking for the closest node costs as much as the filter itself. Idea: a pod is
-//! explained once a minute, and a few pods in a second; what is left out comes with a later call.
+//! explained once a minute, and a few pods in a second, half of them of one namespace; what is left out comes
+//! with a later call.
 
 use std::{
     collections::BTreeMap,
@@ -20,12 +21,24 @@ use crate::events::EventTally;
 
 /// Time after which a pod is explained again.
 const AGAIN: Millis = 60_000;
-/// Explanations at once.
-const BURST: Millis = 8;
-/// Time in which one more explanation is earned.
-const REFILL: Millis = 500;
-/// Most pods that are remembered.
+/// Explanations of all pods.
+const ALL: Budget = Budget { burst: 8, refill: 500 };
+/// Explanations of pods of one namespace.
+const OF_NAMESPACE: Budget = Budget { burst: 4, refill: 1_000 };
+/// Most pods that are remembered, and most namespaces.
 const PODS: usize = 4_096;
+
+/// How many explanations are given.
+struct Budget {
+    /// Number at once.
+    burst: Millis,
+    /// Time in which one more is earned.
+    refill: Millis,
+}
+
+/// What is left of a budget: when it is whole again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Spent(Millis);
 
 /// The way of such events to their writer.
 pub(super) struct ImpossibleEvents {
@@ -38,14 +51,16 @@ pub(super) struct ImpossibleEvents {
 #[derive(Debug, Default)]
 pub(super) struct ToldPods {
     at: BTreeMap<String, Millis>,
-    /// When all explanations of a burst are there again.
-    full_at: Millis,
+    spent: Spent,
+    /// By namespace, as long as anything is spent.
+    spent_by: BTreeMap<String, Spent>,
 }
 
 impl ImpossibleEvents {
     /// Whether this pod is to be explained now.
-    pub(super) fn is_due(&self, uid: &str, now: Millis) -> bool {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).take(uid, now)
+    pub(super) fn is_due(&self, pod: &PodObject, now: Millis) -> bool {
+        let namespace = &pod.request.name.namespace;
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).take(namespace, &pod.uid, now)
     }
 
     /// Sends an explanation to the writer; without room it is dropped and counted.
@@ -63,20 +78,33 @@ impl ImpossibleEvents {
     }
 }
 
+impl Spent {
+    fn has_room(self, budget: &Budget, now: Millis) -> bool {
+        self.0.saturating_sub(budget.refill * (budget.burst - 1)) <= now
+    }
+
+    fn spend(&mut self, budget: &Budget, now: Millis) {
+        self.0 = self.0.max(now) + budget.refill;
+    }
+}
+
 impl ToldPods {
-    fn take(&mut self, uid: &str, now: Millis) -> bool {
+    fn take(&mut self, namespace: &str, uid: &str, now: Millis) -> bool {
         let is_recent = |at: &Millis| now.saturating_sub(*at) < AGAIN;
-        if self.at.get(uid).is_some_and(is_recent) || self.full_at.saturating_sub(REFILL * (BURST - 1)) > now
-        {
+        let of_namespace = self.spent_by.get(namespace).copied().unwrap_or_default();
+        let has_room = self.spent.has_room(&ALL, now) && of_namespace.has_room(&OF_NAMESPACE, now);
+        if !has_room || self.at.get(uid).is_some_and(is_recent) {
             return false;
         }
         if self.at.len() >= PODS {
             self.at.retain(|_, at| is_recent(at));
         }
-        if self.at.len() >= PODS {
+        self.spent_by.retain(|_, spent| spent.0 > now);
+        if self.at.len() >= PODS || self.spent_by.len() >= PODS {
             return false;
         }
-        self.full_at = self.full_at.max(now) + REFILL;
+        self.spent.spend(&ALL, now);
+        self.spent_by.entry(namespace.to_owned()).or_default().spend(&OF_NAMESPACE, now);
         self.at.insert(uid.to_owned(), now);
         true
     }
@@ -89,22 +117,27 @@ mod tests {
     #[test]
     fn pod_is_explained_once_a_minute_and_all_pods_a_few_times_a_second() {
         let mut told = ToldPods::default();
-        assert!(told.take("p", 0));
-        assert!(!told.take("p", AGAIN - 1));
-        assert!(told.take("p", AGAIN));
-        let at_once = (0..100).filter(|at| told.take(&format!("q{at}"), AGAIN)).count();
-        assert_eq!(at_once, 7, "with the one of p");
-        assert!(told.take("r", AGAIN + REFILL));
-        assert!(!told.take("s", AGAIN + REFILL));
+        assert!(told.take("a", "p", 0));
+        assert!(!told.take("a", "p", AGAIN - 1));
+        assert!(told.take("a", "p", AGAIN));
+        let at_once = |told: &mut ToldPods, namespace: &str, now| {
+            (0..100).filter(|at| told.take(namespace, &format!("{namespace}{at}"), now)).count()
+        };
+        assert_eq!(at_once(&mut told, "a", AGAIN), 3, "with the one of p");
+        assert_eq!(at_once(&mut told, "b", AGAIN), 4, "half of all are for the others");
+        assert_eq!(at_once(&mut told, "c", AGAIN), 0);
+        assert_eq!(at_once(&mut told, "c", AGAIN + ALL.refill), 1);
+        assert_eq!(at_once(&mut told, "d", AGAIN + ALL.refill), 0);
     }
 
     #[test]
-    fn pods_are_forgotten_after_their_minute() {
+    fn pods_and_namespaces_are_forgotten_after_their_time() {
         let now = 1_000;
         let at = (0..PODS).map(|at| (format!("p{at}"), now)).collect();
-        let mut told = ToldPods { at, full_at: 0 };
-        assert!(!told.take("q", now), "there is no room");
-        assert!(told.take("q", now + AGAIN));
-        assert_eq!(told.at.len(), 1);
+        let mut told = ToldPods { at, ..ToldPods::default() };
+        assert!(!told.take("a", "q", now), "there is no room");
+        assert!(told.take("a", "q", now + AGAIN));
+        assert!(told.take("b", "r", now + 2 * AGAIN));
+        assert_eq!((told.at.len(), told.spent_by.len()), (2, 1));
     }
 }

@@ -150,7 +150,7 @@ impl SharedExtender {
         let answer = extender.filter(call, self.now());
         if let Some(events) = &self.impossible
             && answer.is_final()
-            && events.is_due(&pod.uid, accepted)
+            && events.is_due(&pod, accepted)
             && let Some(note) = extender.explain_impossible(&pod, &request.nodes, &answer, self.now())
         {
             events.send(&pod, &note);

@@ -11,6 +11,8 @@
 
 use std::collections::BTreeSet;
 
+use numa_placement::PodName;
+
 use super::{Binder, Extender, node::NominatedPod};
 use crate::cluster::{
     objects::{PodObject, PodPhase, is_static_uid},
@@ -21,8 +23,8 @@ use crate::cluster::{
 #[derive(Debug)]
 pub(super) struct KnownPod {
     pub(super) node: String,
-    /// Uid in the kubelet, if it is another one.
-    mirror_of: Option<String>,
+    /// The static pod in the kubelet of which it is the mirror.
+    mirror_of: Option<Box<PodName>>,
 }
 
 /// A list that is being read.
@@ -60,7 +62,7 @@ impl Extender {
             return;
         };
         if pod.phase == PodPhase::Ended {
-            self.pods.entry(pod.uid.clone()).or_insert_with(|| KnownPod::new(&node, pod.mirror_of.clone()));
+            self.pods.entry(pod.uid.clone()).or_insert_with(|| KnownPod::of(&pod, &node));
             self.end(&pod.uid, now);
             return;
         }
@@ -87,10 +89,14 @@ impl Extender {
             listing.is_partial |= uid.is_empty();
             listing.seen.insert(uid.to_owned());
         }
-        if let Some(known) = self.nodes.get_mut(node).filter(|_| !uid.is_empty()) {
-            self.pods.entry(uid.to_owned()).or_insert_with(|| KnownPod::new(node, None));
-            known.observe_unread(uid, why);
+        if uid.is_empty() || node.is_empty() {
+            return;
         }
+        self.settle(uid, Some(node));
+        let unread = KnownPod { node: node.to_owned(), mirror_of: None };
+        self.pods.entry(uid.to_owned()).or_insert(unread);
+        // Its Node may be shown later, by another watch.
+        self.nodes.entry(node.to_owned()).or_default().observe_unread(uid, why);
     }
 
     /// Notes that a pod is gone.
@@ -124,7 +130,7 @@ impl Extender {
     /// Settles what was expected of a pod that is bound to this node; returns whether it was expected there.
     fn expect(&mut self, pod: &PodObject, node: &str) -> bool {
         let uid = &pod.uid;
-        let is_new = self.pods.insert(uid.clone(), KnownPod::new(node, pod.mirror_of.clone())).is_none();
+        let is_new = self.pods.insert(uid.clone(), KnownPod::of(pod, node)).is_none();
         if let Some(known) = self.nodes.get_mut(node) {
             known.forget_unread(uid);
             if is_new {
@@ -160,8 +166,10 @@ impl Extender {
         let node = node.and_then(|name| self.nodes.get_mut(&name));
         if let Some(node) = node {
             node.forget_unread(uid);
-            for uid in [Some(uid), mirror_of.as_deref()].into_iter().flatten() {
-                node.view.observe_ended(uid, now);
+            node.view.observe_ended(uid, now);
+            // Any pod may have the annotations of a mirror, with the uid of another one's static pod.
+            if let Some(static_pod) = mirror_of.filter(|pod| !node.view.has_under_other_name(pod)) {
+                node.view.observe_ended(&static_pod.uid, now);
             }
         }
     }
@@ -185,7 +193,9 @@ impl Extender {
 }
 
 impl KnownPod {
-    fn new(node: &str, mirror_of: Option<String>) -> Self {
+    fn of(pod: &PodObject, node: &str) -> Self {
+        let mirror_of = pod.mirror_of.clone();
+        let mirror_of = mirror_of.map(|uid| Box::new(PodName { uid, ..pod.request.name.clone() }));
         Self { node: node.to_owned(), mirror_of }
     }
 }

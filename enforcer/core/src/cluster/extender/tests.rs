@@ -276,6 +276,30 @@ fn pod_that_cannot_be_read_is_not_gone_and_makes_its_node_unknown() {
 }
 
 #[test]
+fn claims_of_a_pod_that_can_no_longer_be_read_are_settled_by_its_node() {
+    let mut one = extender(Binder::Extender, &["a", "b"]);
+    filter(&mut one, &pod("odd", 8), &["a"]);
+    bind(&mut one, "odd", "a").unwrap();
+    end(&mut one, "odd", "a", BindEnd::Unknown);
+    one.observe_unread_pod("odd", "b", "pod default/odd cannot be read".into());
+    assert_eq!(one.claims(), 0);
+    assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), "a | ", "it went to the other node");
+}
+
+#[test]
+fn pod_that_cannot_be_read_makes_a_node_unknown_that_is_shown_later() {
+    let mut one = extender(Binder::Extender, &[]);
+    one.observe_unread_pod("odd", "late", "pod default/odd cannot be read".into());
+    one.tick(1, 0);
+    one.observe_node(node("late"), 2);
+    one.observe_state(object("late", state()), 2);
+    let unknown = format!(" | late: {}", UnknownNode::NoState.as_group());
+    assert_eq!(filter(&mut one, &pod("q", 2), &["late"]), unknown);
+    one.observe_pod_gone("odd", 3);
+    assert_eq!(filter(&mut one, &pod("q", 2), &["late"]), "late | ");
+}
+
+#[test]
 fn pod_that_an_old_list_lacked_is_there_again_when_it_is_seen() {
     let mut taken = NodeView::default();
     taken.observe_state(&state(), 0);
@@ -382,7 +406,11 @@ fn static_pod_whose_mirror_is_not_there_stays() {
     one.begin_pod_list(0);
     one.end_pod_list(0);
     assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), format!(" | a: {NO_CPUS}"));
-    let mirror = PodObject { mirror_of: Some(uid.into()), ..on("a", &pod("mirror", 8)) };
+    let mut mirror = PodObject { mirror_of: Some(uid.into()), ..on("a", &pod("mirror", 8)) };
+    one.observe_pod(PodObject { uid: "forged".into(), ..mirror.clone() }, 0);
+    one.observe_pod_gone("forged", 0);
+    assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), format!(" | a: {NO_CPUS}"), "it has another name");
+    mirror.request.name.name = uid.into();
     one.observe_pod(mirror, 0);
     assert_eq!(one.nodes["a"].view.pending(), 0, "the state has it by the uid of the kubelet");
     one.observe_pod_gone("mirror", 0);
