@@ -25,10 +25,8 @@ use self::{
     kinds::misfit,
     place::{QUOTED_LIMIT, excerpt, position, span_of, written_span},
 };
+use crate::schemas;
 use enforcer_host::{read_bytes, written_text};
-
-/// What may stand in a configuration.
-pub const SCHEMA: &str = include_str!("../../docs/schema/config.schema.json");
 
 /// Largest configuration that is read.
 const SIZE_LIMIT: u64 = 1 << 20;
@@ -126,7 +124,7 @@ pub fn read_config_below(path: &Path, flags: &impl Flags) -> Result<Configured, 
 }
 
 fn parse(path: &Path, text: &str, flags: &impl Flags) -> Result<Configured, ConfigError> {
-    let schema: Value = serde_json::from_str(SCHEMA).unwrap_or_default();
+    let schema = schema();
     if let Some(wrong) = misfit(&schema, text) {
         return Err(invalid(path, text, Some(wrong.span), &wrong.problem));
     }
@@ -140,6 +138,12 @@ fn parse(path: &Path, text: &str, flags: &impl Flags) -> Result<Configured, Conf
     flags.apply(&mut policy);
     let notes = notes(path, text, &policy, flags, &schema);
     Ok(Configured { policy, notes, file: Some(path.to_owned()) })
+}
+
+/// What may stand in a configuration; nothing in a damaged program.
+fn schema() -> Value {
+    let text = schemas::CONFIG.text().unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
 }
 
 /// What of the file changes nothing or is left out.

@@ -1,31 +1,32 @@
 //! `numa-enforcer schema`: the JSON Schemas of what goes in and comes out.
-//!
-//! They are the files of docs/schema: what generates them from the types is larger than they are, and is in
-//! the tests alone, which keep the files equal to the types.
 
 use std::io::Write;
 
+use anyhow::Context;
+
 use super::{Exit, args};
+use crate::schemas::{self, PackedSchema};
 
 pub(super) fn run(args: &args::Schema, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    out.write_all(published(args.of).as_bytes())?;
+    let text = published(args.of).text().context("unpacking the schema of this program")?;
+    out.write_all(text.as_bytes())?;
     Ok(Exit::Ok)
 }
 
-const fn published(of: args::SchemaOf) -> &'static str {
+const fn published(of: args::SchemaOf) -> PackedSchema {
     match of {
-        args::SchemaOf::Audit => include_str!("../../../docs/schema/audit.schema.json"),
-        args::SchemaOf::Control => include_str!("../../../docs/schema/control.schema.json"),
-        args::SchemaOf::Config => crate::config::SCHEMA,
-        args::SchemaOf::Plan => include_str!("../../../docs/schema/plan.schema.json"),
-        args::SchemaOf::ClusterPlan => include_str!("../../../docs/schema/cluster-plan.schema.json"),
-        args::SchemaOf::PodExplanation => include_str!("../../../docs/schema/pod-explanation.schema.json"),
-        args::SchemaOf::ClusterCheck => include_str!("../../../docs/schema/cluster-check.schema.json"),
-        args::SchemaOf::Rebalance => include_str!("../../../docs/schema/rebalance.schema.json"),
-        args::SchemaOf::Replay => include_str!("../../../docs/schema/replay.schema.json"),
-        args::SchemaOf::Topology => include_str!("../../../docs/schema/topology.schema.json"),
-        args::SchemaOf::Cluster => include_str!("../../../docs/schema/cluster.schema.json"),
-        args::SchemaOf::Doctor => include_str!("../../../docs/schema/doctor.schema.json"),
+        args::SchemaOf::Audit => schemas::AUDIT,
+        args::SchemaOf::Control => schemas::CONTROL,
+        args::SchemaOf::Config => schemas::CONFIG,
+        args::SchemaOf::Plan => schemas::PLAN,
+        args::SchemaOf::ClusterPlan => schemas::CLUSTER_PLAN,
+        args::SchemaOf::PodExplanation => schemas::POD_EXPLANATION,
+        args::SchemaOf::ClusterCheck => schemas::CLUSTER_CHECK,
+        args::SchemaOf::Rebalance => schemas::REBALANCE,
+        args::SchemaOf::Replay => schemas::REPLAY,
+        args::SchemaOf::Topology => schemas::TOPOLOGY,
+        args::SchemaOf::Cluster => schemas::CLUSTER,
+        args::SchemaOf::Doctor => schemas::DOCTOR,
     }
 }
 
@@ -86,7 +87,7 @@ mod tests {
         for of in args::SchemaOf::value_variants() {
             let mut generated = Vec::new();
             json::write(&of_the_types(*of), &mut generated).unwrap();
-            if published(*of).as_bytes() == generated {
+            if published(*of).text().unwrap().as_bytes() == generated {
                 continue;
             }
             let name = format!("{}.schema.json", of.to_possible_value().unwrap().get_name());

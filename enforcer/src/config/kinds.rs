@@ -148,11 +148,10 @@ mod tests {
     use enforcer_core::policy::Policy;
 
     use super::*;
-    use crate::config::{SCHEMA, parse};
+    use crate::config::{parse, schema};
 
     fn found(text: &str) -> Option<(String, String)> {
-        let schema = serde_json::from_str(SCHEMA).unwrap();
-        misfit(&schema, text).map(|Misfit { span, problem }| (text[span].to_owned(), problem))
+        misfit(&schema(), text).map(|Misfit { span, problem }| (text[span].to_owned(), problem))
     }
 
     #[test]
@@ -248,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_schema_has_all_names_that_are_read_and_no_other() {
-        let schema: Value = serde_json::from_str(SCHEMA).unwrap();
+        let schema = schema();
         let mut texts = 0;
         visit(&Kinds { schema: &schema }, &schema, "", "", &mut |text, names| {
             let problem = parse(Path::new("c.toml"), &text, &()).unwrap_err().to_string();
