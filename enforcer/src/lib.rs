@@ -12,7 +12,7 @@ mod publish;
 pub mod record;
 pub mod run;
 pub mod scheduler;
-mod schemas;
+pub mod schemas;
 pub mod serve;
 pub mod signals;
 pub mod supervisor;

@@ -149,6 +149,11 @@ const NODES: FamilyOf<1> = Family::gauge(
     "Nodes by what their published state is worth: exact, unknown while it cannot be used, and unpublished before the first one.",
 )
 .of(&[values::NODE_STATE]);
+const LONG_UNKNOWN: FamilyOf<0> = Family::gauge(
+    "scheduler_nodes_long_unknown",
+    [],
+    "Of the unknown nodes, those that have been unknown for ten minutes; they take no pod with CPUs, memory or devices of its own.",
+);
 const DEGRADED: FamilyOf<1> = Family::gauge(
     "scheduler_degraded",
     ["collection"],
@@ -184,6 +189,7 @@ pub(super) const ALL: &[&Family] = &[
     &FOREIGN,
     &PREDICTIONS,
     &NODES,
+    &LONG_UNKNOWN,
     &DEGRADED,
     &CHANGE_AGE,
     &EVENTS,
@@ -248,7 +254,8 @@ fn put(report: &SchedulerReport, scrape: &mut Scrape) {
     for (outcome, number) in report.predictions {
         scrape.put(&PREDICTIONS, &[outcome], Some(to_f64(number)));
     }
-    let NodeCounts { exact, unknown, unpublished } = report.nodes;
+    let NodeCounts { exact, unknown, unpublished, long_unknown } = report.nodes;
+    scrape.put(&LONG_UNKNOWN, &[], Some(count(long_unknown)));
     for (state, nodes) in values::NODE_STATE.1.iter().zip([exact, unknown, unpublished]) {
         scrape.put(&NODES, &[state], Some(count(nodes)));
     }
@@ -283,7 +290,7 @@ mod tests {
             unsettled_claims: 1,
             foreign: 7,
             predictions: [("right", 9), ("wrong", 1), ("unchecked", 2)],
-            nodes: NodeCounts { exact: 5, unknown: 2, unpublished: 1 },
+            nodes: NodeCounts { exact: 5, unknown: 2, unpublished: 1, long_unknown: 1 },
             collections: ["nodes", "states", "pods", "leases"].map(|name| {
                 let changed = (name != "leases").then_some(Duration::from_millis(1_500));
                 (name, WatchedCollection { is_degraded: name == "pods", changed })
@@ -319,6 +326,7 @@ mod tests {
             "predictions_total{outcome=\"wrong\"} 1",
             "nodes{state=\"exact\"} 5",
             "nodes{state=\"unpublished\"} 1",
+            "nodes_long_unknown 1",
             "degraded{collection=\"pods\"} 1",
             "degraded{collection=\"nodes\"} 0",
             "change_age_seconds{collection=\"nodes\"} 1.5",

@@ -19,6 +19,9 @@ use crate::cluster::{
 /// Time after a wrong prediction for which no answer is given for a node.
 const DISTRUST: Millis = 60_000;
 
+/// Time after which a node is counted as one that stays unknown.
+const LONG: Millis = 600_000;
+
 /// A node with its view.
 #[derive(Debug, Default)]
 pub(super) struct ExtenderNode {
@@ -42,6 +45,8 @@ pub(super) struct ExtenderNode {
     outdated: Option<String>,
     /// Until when a wrong prediction makes it unknown, and why.
     distrusted: Option<(Millis, String)>,
+    /// Since when its state cannot be used, as looks at it have shown.
+    unknown_since: Option<Millis>,
     /// Why pods of the node cannot be read, by uid. Until its state covers them, it is unknown.
     unread: BTreeMap<String, String>,
     /// Pods that a scheduler may still bring here, by uid.
@@ -174,6 +179,8 @@ impl ExtenderNode {
             (true, true) => &mut counts.exact,
         };
         *count += 1;
+        let is_long = |since: Millis| now.saturating_sub(since) >= LONG;
+        counts.long_unknown += usize::from(self.unknown_since.is_some_and(is_long));
     }
 
     /// Lets time pass.
@@ -188,6 +195,8 @@ impl ExtenderNode {
             }
         }
         self.show_fault();
+        let is_unknown = self.has_published && !self.view.is_exact(now);
+        self.unknown_since = is_unknown.then(|| self.unknown_since.unwrap_or(now));
     }
 
     fn fault(&self) -> Option<String> {

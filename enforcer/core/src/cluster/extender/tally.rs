@@ -81,6 +81,8 @@ pub struct NodeCounts {
     pub unknown: usize,
     /// They have never published a state.
     pub unpublished: usize,
+    /// Of those whose state cannot be used, the ones of which that has been so for ten minutes.
+    pub long_unknown: usize,
 }
 
 impl BindCallEnd {

@@ -44,13 +44,21 @@ fn nodes_are_counted_by_what_their_state_is_worth() {
     let mut one = extender(Binder::Extender, &["a", "b"]);
     one.observe_node(node("new"), 0);
     one.observe_state(object("early", state()), 0);
-    let counts = NodeCounts { exact: 2, unknown: 0, unpublished: 1 };
+    let counts = NodeCounts { exact: 2, unpublished: 1, ..NodeCounts::default() };
     assert_eq!(one.node_counts(0), counts, "a state without its Node is not counted");
     let mut inexact = state();
     inexact.revision.counter += 1;
     inexact.exact = false;
     inexact.inexact = vec![InexactSource { source: "kubelet".into(), reason: "starting".into() }];
     one.observe_state(object("b", inexact), 0);
-    assert_eq!(one.node_counts(0), NodeCounts { exact: 1, unknown: 1, unpublished: 1 });
-    assert_eq!(one.node_counts(10_000_000), NodeCounts { exact: 0, unknown: 2, unpublished: 1 }, "stale");
+    assert_eq!(one.node_counts(0), NodeCounts { exact: 1, unknown: 1, ..counts });
+    assert_eq!(one.node_counts(10_000_000), NodeCounts { exact: 0, unknown: 2, ..counts }, "stale");
+    one.tick(1_000, 0);
+    assert_eq!(one.node_counts(600_999).long_unknown, 0);
+    assert_eq!(one.node_counts(601_000).long_unknown, 1);
+    let mut exact = state();
+    exact.revision.counter += 2;
+    one.observe_state(object("b", exact), 601_000);
+    one.tick(601_000, 0);
+    assert_eq!(one.node_counts(601_000).long_unknown, 0);
 }
