@@ -12,15 +12,23 @@
 //! Invariant: a holder that a transaction releases and gives a new grant keeps its position. A resize, or a
 //! second container of a pod, places the whole pod again without making any holder younger.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::{CgroupPath, grant::Grant, pod_name::PodName};
 use numa_topology::{set::CpuSet, text::printable};
 
 /// Holder of a grant: a container, or a cgroup outside Kubernetes, which counts as a pod of its own.
+///
+/// Copies share its names.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(from = "HolderName"))]
+#[cfg_attr(feature = "serde", serde(into = "HolderName"))]
+pub struct Holder(Arc<HolderName>);
+
+/// Pod and container of a holder.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Holder {
+struct HolderName {
     pod: PodName,
     container: String,
 }
@@ -28,7 +36,7 @@ pub struct Holder {
 impl Holder {
     /// A container of a pod.
     pub fn new(pod: PodName, container: String) -> Self {
-        Self { pod, container }
+        Self(Arc::new(HolderName { pod, container }))
     }
 
     /// A cgroup.
@@ -38,30 +46,42 @@ impl Holder {
 
     /// Is it a cgroup that no runtime announced?
     pub fn is_cgroup(&self) -> bool {
-        self.pod.namespace.is_empty()
+        self.0.pod.namespace.is_empty()
     }
 
     /// Its pod.
     pub fn pod(&self) -> &PodName {
-        &self.pod
+        &self.0.pod
     }
 
     /// Its name in the pod; empty for a cgroup.
     pub fn name(&self) -> &str {
-        &self.container
+        &self.0.container
+    }
+}
+
+impl From<HolderName> for Holder {
+    fn from(name: HolderName) -> Self {
+        Self(Arc::new(name))
+    }
+}
+
+impl From<Holder> for HolderName {
+    fn from(holder: Holder) -> Self {
+        Arc::unwrap_or_clone(holder.0)
     }
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self { pod, container } if container.is_empty() => pod.fmt(f),
-            Self { pod, container } => write!(f, "{pod}/{}", printable(container)),
+        match &*self.0 {
+            HolderName { pod, container } if container.is_empty() => pod.fmt(f),
+            HolderName { pod, container } => write!(f, "{pod}/{}", printable(container)),
         }
     }
 }
 
-/// Grants by holder.
+/// Grants by holder. Copies share what they have in common: a scheduler tries a pod on a copy for each node.
 #[derive(Debug, Clone, Default)]
 pub struct Allocations {
     grants: BTreeMap<Holder, HeldGrant>,
@@ -76,7 +96,7 @@ type TouchedHolders = BTreeMap<Holder, Option<HeldGrant>>;
 
 #[derive(Debug, Clone)]
 struct HeldGrant {
-    grant: Grant,
+    grant: Arc<Grant>,
     arrival_seq: u64,
 }
 
@@ -96,7 +116,7 @@ impl Allocations {
     /// Records a grant for a holder with a known position, from a record.
     pub fn give_at(&mut self, holder: Holder, grant: Grant, arrival_seq: u64) {
         self.next = self.next.max(arrival_seq.saturating_add(1));
-        let had = self.grants.insert(holder.clone(), HeldGrant { grant, arrival_seq });
+        let had = self.grants.insert(holder.clone(), HeldGrant { grant: Arc::new(grant), arrival_seq });
         self.note(holder, had);
     }
 
@@ -104,7 +124,7 @@ impl Allocations {
     pub fn release(&mut self, holder: &Holder) -> Option<Grant> {
         let had = self.grants.remove(holder)?;
         self.note(holder.clone(), Some(had.clone()));
-        Some(had.grant)
+        Some(Arc::unwrap_or_clone(had.grant))
     }
 
     /// Removes the grants of a pod's containers; returns them by name of container.
@@ -127,7 +147,7 @@ impl Allocations {
 
     /// Grant of a holder.
     pub fn get(&self, holder: &Holder) -> Option<&Grant> {
-        self.grants.get(holder).map(|given| &given.grant)
+        self.grants.get(holder).map(|given| &*given.grant)
     }
 
     /// Position of a holder in the order of arrival: lower than that of all later holders.
@@ -143,19 +163,20 @@ impl Allocations {
 
     /// All grants, in order of holder.
     pub fn iter(&self) -> impl Iterator<Item = (&Holder, &Grant)> {
-        self.grants.iter().map(|(holder, given)| (holder, &given.grant))
+        self.grants.iter().map(|(holder, given)| (holder, &*given.grant))
     }
 
     /// All grants with the positions of their holders, in order of holder.
     pub fn with_arrival_seqs(&self) -> impl Iterator<Item = (&Holder, u64, &Grant)> {
-        self.grants.iter().map(|(holder, given)| (holder, given.arrival_seq, &given.grant))
+        self.grants.iter().map(|(holder, given)| (holder, given.arrival_seq, &*given.grant))
     }
 
     /// Allocations with these grants, in the form of [`Self::with_arrival_seqs`].
     #[cfg(feature = "serde")]
     pub(crate) fn from_arrival_seqs(given: impl Iterator<Item = (Holder, u64, Grant)>) -> Self {
-        let grants: BTreeMap<_, _> =
-            given.map(|(holder, arrival_seq, grant)| (holder, HeldGrant { grant, arrival_seq })).collect();
+        let grants: BTreeMap<_, _> = given
+            .map(|(holder, arrival_seq, grant)| (holder, HeldGrant { grant: Arc::new(grant), arrival_seq }))
+            .collect();
         let next = grants.values().map(|given| given.arrival_seq.saturating_add(1)).max().unwrap_or(0);
         Self { grants, next, open: Vec::new() }
     }
@@ -168,13 +189,13 @@ impl Allocations {
         let mut given: Vec<_> = self.grants.iter().filter(|(_, given)| counts(&given.grant)).collect();
         // A stable sort: for equal positions, which a record may have, the order of holders decides.
         given.sort_by_key(|(_, given)| given.arrival_seq);
-        given.into_iter().map(|(holder, given)| (holder, &given.grant))
+        given.into_iter().map(|(holder, given)| (holder, &*given.grant))
     }
 
     /// Grants of a pod, in order of container name.
     pub fn of_pod<'a>(&'a self, pod: &'a PodName) -> impl Iterator<Item = (&'a Holder, &'a Grant)> {
         let first = Holder::new(pod.clone(), String::new());
-        let from_first = self.grants.range(first..).map(|(holder, given)| (holder, &given.grant));
+        let from_first = self.grants.range(first..).map(|(holder, given)| (holder, &*given.grant));
         from_first.take_while(move |(holder, _)| holder.pod() == pod)
     }
 
@@ -207,7 +228,9 @@ impl Allocations {
                         outer.entry(holder.clone()).or_insert_with(|| had.clone());
                     }
                 }
-                let had = touched.into_iter().map(|(holder, had)| (holder, had.map(|given| given.grant)));
+                let had = touched
+                    .into_iter()
+                    .map(|(holder, had)| (holder, had.map(|given| Arc::unwrap_or_clone(given.grant))));
                 Ok((value, had.collect()))
             }
             Err(error) => {

@@ -10,6 +10,7 @@
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
+use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::id::{CpuId, Id, NodeId};
@@ -22,10 +23,13 @@ pub type CpuSet = IdSet<CpuId>;
 /// A set of NUMA nodes.
 pub type NodeSet = IdSet<NodeId>;
 
+/// The sets of most machines need no allocation: those of 128 CPUs are as large as a `Vec`.
+type Words = SmallVec<[u64; 2]>;
+
 /// A set of ids, one bit each; trailing zero words are never kept, so equal sets are equal values.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet<T> {
-    words: Vec<u64>,
+    words: Words,
     of: PhantomData<T>,
 }
 
@@ -52,7 +56,7 @@ pub enum ListError {
 impl<T: Id> IdSet<T> {
     /// The empty set.
     pub const fn new() -> Self {
-        Self { words: Vec::new(), of: PhantomData }
+        Self { words: Words::new_const(), of: PhantomData }
     }
 
     /// The set with member n if bit n % 64 of word n / 64 is set; words above [`Id::GREATEST`] are left out.
@@ -191,7 +195,7 @@ impl<T: Id> IdSet<T> {
         self.words.get(index).copied().unwrap_or(0)
     }
 
-    fn of_words(words: Vec<u64>) -> Self {
+    fn of_words(words: Words) -> Self {
         let mut set = Self { words, of: PhantomData };
         set.trim();
         set

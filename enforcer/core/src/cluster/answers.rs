@@ -57,19 +57,23 @@ impl NodeAnswer {
         now: Millis,
         ask: impl FnOnce(&NodeView) -> Verdict,
     ) -> Arc<Self> {
-        let given_by = (view.version(), view.is_stale(now));
-        let is_kept = |known: &Arc<Self>| {
-            known.given_by == given_by
-                && view.model().is_none_or(|model| model.decided_by == DecidedBy::Kubelet)
+        known.filter(|known| known.is_of(view, now)).unwrap_or_else(|| Arc::new(Self::new(view, now, ask)))
+    }
+
+    /// The answer of `ask`.
+    pub(super) fn new(view: &NodeView, now: Millis, ask: impl FnOnce(&NodeView) -> Verdict) -> Self {
+        let verdict = ask(view);
+        let left_over = match &verdict {
+            Verdict::Fits(place) => view.free_cpus_on(&place.nodes),
+            _ => 0,
         };
-        known.filter(is_kept).unwrap_or_else(|| {
-            let verdict = ask(view);
-            let left_over = match &verdict {
-                Verdict::Fits(place) => view.free_cpus_on(&place.nodes),
-                _ => 0,
-            };
-            Arc::new(Self { given_by, verdict, left_over })
-        })
+        Self { given_by: (view.version(), view.is_stale(now)), verdict, left_over }
+    }
+
+    /// Would the view give it again?
+    pub(super) fn is_of(&self, view: &NodeView, now: Millis) -> bool {
+        self.given_by == (view.version(), view.is_stale(now))
+            && view.model().is_none_or(|model| model.decided_by == DecidedBy::Kubelet)
     }
 }
 

@@ -9,13 +9,12 @@
 //! in a few steps, then leaves the fewest CPUs over on its nodes (or the most, by [`Packing`]), then comes
 //! first by name.
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+use std::cmp::Reverse;
 
-use super::{AnswerGroup, Binder, Extender, ExtenderSettings, Packing, node::ExtenderNode};
+use super::{AnswerGroup, Binder, Extender, ExtenderSettings, Packing, asking::NodeReport};
 use crate::cluster::{
-    answers::{NodeAnswer, PodKind},
     objects::PodObject,
-    view::{Millis, NodeView, UnknownNode, Verdict},
+    view::{Millis, UnknownNode, Verdict},
 };
 
 /// How long a reservation lasts where the scheduler binds: its bindings wait behind 50 calls a second.
@@ -30,10 +29,6 @@ const BEST_SCORE: i64 = 10;
 const PER_NUMA_NODE: i64 = 3;
 /// Points between the best and the worst fit.
 const FIT: i64 = 2;
-/// Most kinds of pods with known answers of one node.
-const KINDS_OF_NODE: usize = 8;
-/// Most containers and amounts of all kinds of pods that are told apart: a pod may have thousands of them.
-const KINDS: usize = 65_536;
 
 /// A call of the scheduler.
 #[derive(Debug, Clone, Copy)]
@@ -65,19 +60,6 @@ impl FilterAnswer {
     }
 }
 
-/// Numbers of kinds of pods; one is never given twice.
-#[derive(Debug, Default)]
-pub(super) struct Kinds {
-    numbers: BTreeMap<PodKind, u32>,
-    next: u32,
-    /// Containers and amounts of all kinds.
-    size: usize,
-}
-
-/// The last answers of a node, by number of the kind.
-#[derive(Debug, Default)]
-pub(super) struct KnownAnswers(Vec<(u32, Arc<NodeAnswer>)>);
-
 /// How good a node is: less is better.
 type NodeRank = (usize, i64, Result<usize, Reverse<usize>>);
 
@@ -91,36 +73,6 @@ enum NodeOffer {
     None(&'static str),
 }
 
-impl Kinds {
-    pub(super) fn number(&mut self, kind: PodKind) -> u32 {
-        if let Some(number) = self.numbers.get(&kind) {
-            return *number;
-        }
-        if self.size >= KINDS {
-            self.numbers.clear();
-            self.size = 0;
-        }
-        self.next = self.next.wrapping_add(1);
-        self.size = self.size.saturating_add(kind.size());
-        self.numbers.insert(kind, self.next);
-        self.next
-    }
-}
-
-impl KnownAnswers {
-    fn take(&mut self, kind: u32) -> Option<Arc<NodeAnswer>> {
-        let at = self.0.iter().position(|(known, _)| *known == kind)?;
-        Some(self.0.remove(at).1)
-    }
-
-    fn put(&mut self, kind: u32, answer: Arc<NodeAnswer>) {
-        if self.0.len() >= KINDS_OF_NODE {
-            self.0.remove(0);
-        }
-        self.0.push((kind, answer));
-    }
-}
-
 impl Extender {
     /// Which nodes the pod may go to. Ends the reservation of its former attempt.
     pub fn filter(&mut self, call: FilterCall<'_>, now: Millis) -> FilterAnswer {
@@ -131,11 +83,11 @@ impl Extender {
             self.release(&pod.uid);
             self.attempts.begin(&pod.uid, number, &pod.request, now);
         }
-        let kind = self.kinds.number(PodKind::of(&pod.request));
+        let said = self.ask_all(pod, nodes, now);
         let mut answer = FilterAnswer::default();
         let mut places: Vec<(NodeRank, &String, usize)> = Vec::new();
-        for (at, name) in nodes.iter().enumerate() {
-            match self.settings.offer(self.nodes.get_mut(name), pod, kind, now) {
+        for ((at, name), said) in nodes.iter().enumerate().zip(said) {
+            match self.settings.offer(&said) {
                 NodeOffer::Free(group) => {
                     self.tally.filtered.add(group, 1);
                     answer.passed.push(at);
@@ -174,21 +126,17 @@ impl Extender {
 
     /// Scores of these nodes for a pod, 0 to 10, in their order.
     pub fn prioritize(&mut self, pod: &PodObject, nodes: &[String], now: Millis) -> Vec<i64> {
-        let kind = self.kinds.number(PodKind::of(&pod.request));
-        let score = |name| {
-            let Some(node) = self.nodes.get_mut(name) else { return 0 };
-            let answer = self.settings.answer(node, pod, kind, now);
-            match &answer.verdict {
-                Verdict::Fits(place) if !place.nodes.is_empty() => {
-                    let capacity = node.view.cpus_on(&place.nodes).max(1);
-                    let fit = score(place.nodes.len(), answer.left_over, capacity, self.settings.packing);
-                    (fit - remote_penalty(node.remote_percent)).max(0)
-                }
-                Verdict::Fits(_) => BEST_SCORE,
-                _ => 0,
+        let said = self.ask_all(pod, nodes, now);
+        let score = |(name, said): (&String, NodeReport)| match &said.answer.verdict {
+            Verdict::Fits(place) if !place.nodes.is_empty() => {
+                let cpus = self.nodes.get(name).map_or(0, |node| node.view.cpus_on(&place.nodes));
+                let fit = score(place.nodes.len(), said.answer.left_over, cpus.max(1), self.settings.packing);
+                (fit - remote_penalty(said.remote_percent)).max(0)
             }
+            Verdict::Fits(_) => BEST_SCORE,
+            _ => 0,
         };
-        nodes.iter().map(score).collect()
+        nodes.iter().zip(said).map(score).collect()
     }
 
     fn reserve(&mut self, pod: &PodObject, name: &str, until: Millis) {
@@ -200,63 +148,23 @@ impl Extender {
 }
 
 impl ExtenderSettings {
-    fn offer(&self, node: Option<&mut ExtenderNode>, pod: &PodObject, kind: u32, now: Millis) -> NodeOffer {
-        let unseen = || {
-            let view = NodeView::default();
-            NodeAnswer::of(None, &view, now, |view| view.filter(&pod.request, now))
-        };
-        let (answer, penalty, has_published) = match node {
-            None => (unseen(), 0, false),
-            Some(node) => {
-                let answer = self.answer(node, pod, kind, now);
-                (answer, remote_penalty(node.remote_percent), node.has_published)
-            }
-        };
-        match &answer.verdict {
+    fn offer(&self, said: &NodeReport) -> NodeOffer {
+        match &said.answer.verdict {
             Verdict::NotConcerned => NodeOffer::Free(AnswerGroup::NotConcerned),
             Verdict::Fits(place) => NodeOffer::Place((
                 place.nodes.len(),
-                penalty,
+                remote_penalty(said.remote_percent),
                 match self.packing {
-                    Packing::Pack => Ok(answer.left_over),
-                    Packing::Spread => Err(Reverse(answer.left_over)),
+                    Packing::Pack => Ok(said.answer.left_over),
+                    Packing::Spread => Err(Reverse(said.answer.left_over)),
                 },
             )),
             Verdict::Refused(group, _) => NodeOffer::None(group.as_str()),
-            Verdict::Unknown(UnknownNode::NoState) if !has_published && self.allows_unknown_nodes => {
+            Verdict::Unknown(UnknownNode::NoState) if !said.has_published && self.allows_unknown_nodes => {
                 NodeOffer::Free(AnswerGroup::Unpublished)
             }
             Verdict::Unknown(why) => NodeOffer::None(why.as_group()),
         }
-    }
-
-    /// The node's answer; a known one is used again as long as it is the same.
-    pub(super) fn answer(
-        &self,
-        node: &mut ExtenderNode,
-        pod: &PodObject,
-        kind: u32,
-        now: Millis,
-    ) -> Arc<NodeAnswer> {
-        let ask = |view: &NodeView| match self.binder {
-            Binder::Extender => view.filter(&pod.request, now),
-            Binder::Scheduler => view.filter_in_any_order(&pod.request, now),
-        };
-        // A nominated pod holds nothing against pods of higher priority.
-        let nominated = node.nominated.iter();
-        let before =
-            nominated.filter(|(uid, other)| **uid != pod.uid && other.priority >= pod.scheduling.priority);
-        let before: Vec<_> = before.collect();
-        if !before.is_empty() {
-            let mut view = node.view.clone();
-            for (uid, other) in before {
-                view.reserve(uid, &other.request, Millis::MAX);
-            }
-            return NodeAnswer::of(None, &view, now, ask);
-        }
-        let answer = NodeAnswer::of(node.answers.take(kind), &node.view, now, ask);
-        node.answers.put(kind, Arc::clone(&answer));
-        answer
     }
 }
 

@@ -10,7 +10,6 @@ use numa_placement::Rejection;
 
 use super::{Extender, FilterAnswer};
 use crate::cluster::{
-    answers::PodKind,
     objects::PodObject,
     view::{Millis, UnknownNode, Verdict},
 };
@@ -41,12 +40,11 @@ impl Extender {
             let reason = text.strip_prefix("NUMA: ").unwrap_or(text);
             let _ = write!(note, "{}{count} for \"{reason}\"", if at == 0 { "" } else { ", " });
         }
-        let kind = self.kinds.number(PodKind::of(&pod.request));
         let mut closest: Option<(u64, &String, String)> = None;
         let mut unknown = None;
-        for name in answer.refused.iter().filter_map(|(at, _)| nodes.get(*at)) {
-            let Some(node) = self.nodes.get_mut(name) else { continue };
-            match &self.settings.answer(node, pod, kind, now).verdict {
+        let said = self.ask_all(pod, nodes, now);
+        for (name, said) in answer.refused.iter().filter_map(|(at, _)| nodes.get(*at).zip(said.get(*at))) {
+            match &said.answer.verdict {
                 Verdict::Refused(_, rejection) => {
                     let lacks = lacking_share(rejection);
                     if closest.as_ref().is_none_or(|(least, ..)| lacks < *least) {

@@ -16,6 +16,7 @@
 //!
 //! Cost: a filter costs one admission for each node whose view has changed since the last pod of this kind.
 
+mod asking;
 mod attempts;
 mod binding;
 mod choice;
@@ -30,9 +31,9 @@ mod tests;
 use std::collections::BTreeMap;
 
 use self::{
+    asking::Kinds,
     attempts::Attempts,
     binding::{Claims, PredictionOutcome},
-    choice::Kinds,
     node::ExtenderNode,
     pods::{KnownPod, PodListing},
 };
@@ -80,17 +81,20 @@ pub struct ExtenderSettings {
     pub allows_unknown_nodes: bool,
     /// Time after which a scheduler no longer reads the reply to a filter call.
     pub call_limit: Millis,
+    /// Most threads that compute the answers to one call.
+    pub threads: usize,
 }
 
 impl Default for ExtenderSettings {
     /// Binds itself, packs, lets nodes pass that have never published a state; calls are read for 5 s, which
-    /// is kube-scheduler's `httpTimeout`.
+    /// is kube-scheduler's `httpTimeout`, and one thread computes.
     fn default() -> Self {
         Self {
             binder: Binder::default(),
             packing: Packing::default(),
             allows_unknown_nodes: true,
             call_limit: 5_000,
+            threads: 1,
         }
     }
 }

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use numa_placement::PodRequest;
 
-use super::{NodeCounts, choice::KnownAnswers};
+use super::{NodeCounts, asking::KnownAnswers};
 use crate::cluster::{
     age::{DaemonLeases, DaemonLife},
-    objects::{ForeignState, NodeObject, StateObject, StateOrigin},
+    objects::{ForeignState, NodeObject, PodObject, StateObject, StateOrigin},
     state::{HeldPod, RejectedPod, Revision},
     view::{Millis, NodeView, StateOutcome},
 };
@@ -166,6 +166,15 @@ impl ExtenderNode {
         let why = format!("what it gave to pod {pod} is not what was predicted");
         self.distrusted = Some((now.saturating_add(DISTRUST), why));
         self.show_fault();
+    }
+
+    /// Nominated pods that come before this one: they hold nothing against pods of higher priority.
+    pub(super) fn nominated_before<'a>(
+        &'a self,
+        pod: &'a PodObject,
+    ) -> impl Iterator<Item = (&'a String, &'a NominatedPod)> {
+        let nominated = self.nominated.iter();
+        nominated.filter(|(uid, other)| **uid != pod.uid && other.priority >= pod.scheduling.priority)
     }
 
     /// Adds the node to these counts, unless it is known by a state alone.

@@ -685,3 +685,31 @@ fn nodes_where_less_memory_is_remote_are_better() {
         assert!(now > 0, "{percent}");
     }
 }
+
+#[test]
+fn answers_do_not_depend_on_the_number_of_threads() {
+    let names: Vec<String> = (0..200).map(|at| format!("n{at:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let answers = |threads: usize, binder: Binder| {
+        let mut one = Extender::new(ExtenderSettings { binder, threads, ..ExtenderSettings::default() });
+        for (at, name) in names.iter().enumerate().filter(|(at, _)| at % 7 != 0) {
+            one.observe_node(node(name), 0);
+            one.observe_state(object(name, state()), 0);
+            let held = pod(&format!("held-{at}"), at as u64 % 9);
+            one.observe_pod(on(name, &held), 0);
+        }
+        let mut nominated = pod("nominated", 8);
+        nominated.scheduling.nominated_node = Some("n001".into());
+        one.observe_pod(nominated, 0);
+        let calls = ["p", "q", "p"].map(|uid| filter(&mut one, &pod(uid, 4), &names));
+        let all: Vec<String> = names.iter().map(ToString::to_string).collect();
+        (calls, one.prioritize(&pod("r", 4), &all, 0), one.take_tally())
+    };
+    for binder in [Binder::Extender, Binder::Scheduler] {
+        let expected = answers(1, binder);
+        assert!(expected.0[0].contains(NO_CPUS) && expected.1.iter().any(|score| *score > 0));
+        for threads in [2, 3, 100] {
+            assert_eq!(answers(threads, binder), expected, "{threads}");
+        }
+    }
+}

@@ -69,7 +69,9 @@ impl Holdings {
 
     /// Removes a pod.
     pub(super) fn remove(&mut self, pod: &PodName) {
-        remove(&mut self.allocations, pod);
+        if self.allocations.of_pod(pod).next().is_some() {
+            remove(&mut self.allocations, pod);
+        }
         self.loose.retain(|holder| holder.pod() != pod);
     }
 

@@ -1,0 +1,193 @@
+//! What nodes answer to a pod: known answers, and the others from several threads.
+//!
+//! Problem: a new kind of pod costs an admission for each node, some tens of microseconds, while the scheduler
+//! waits. Idea: the admissions of one call know nothing of each other, so threads share them.
+//!
+//! Invariants: the answers do not depend on the number of threads. An answer is kept by node and kind of pod,
+//! and used again only as its [view](NodeAnswer::is_of) allows. Nothing changes while threads ask.
+//!
+//! Cost: of known answers, two lookups for each node. Starting threads costs as much as some admissions, so
+//! a few of these are made without.
+
+use std::{collections::BTreeMap, sync::Arc, thread};
+
+use super::{Binder, Extender, node::ExtenderNode};
+use crate::cluster::{
+    answers::{NodeAnswer, PodKind},
+    objects::PodObject,
+    view::{Millis, NodeView},
+};
+
+/// Most kinds of pods with known answers of one node.
+const KINDS_OF_NODE: usize = 8;
+/// Most containers and amounts of all kinds of pods that are told apart: a pod may have thousands of them.
+const KINDS: usize = 65_536;
+/// Least admissions for which a further thread is started.
+const FOR_A_THREAD: usize = 32;
+
+/// Numbers of kinds of pods; one is never given twice.
+#[derive(Debug, Default)]
+pub(super) struct Kinds {
+    numbers: BTreeMap<PodKind, u32>,
+    next: u32,
+    /// Containers and amounts of all kinds.
+    size: usize,
+}
+
+/// The last answers of a node, by number of the kind.
+#[derive(Debug, Default)]
+pub(super) struct KnownAnswers(Vec<(u32, Arc<NodeAnswer>)>);
+
+/// A node's answer, and what else is known of the node.
+#[derive(Debug, Clone)]
+pub(super) struct NodeReport {
+    pub(super) answer: Arc<NodeAnswer>,
+    /// Percent of its workloads' memory that is remote.
+    pub(super) remote_percent: u8,
+    /// Whether it has ever published a state.
+    pub(super) has_published: bool,
+}
+
+/// A pod for which nodes are asked.
+#[derive(Debug, Clone, Copy)]
+struct Question<'a> {
+    pod: &'a PodObject,
+    kind: u32,
+    binder: Binder,
+    now: Millis,
+}
+
+impl Kinds {
+    fn number(&mut self, kind: PodKind) -> u32 {
+        if let Some(number) = self.numbers.get(&kind) {
+            return *number;
+        }
+        if self.size >= KINDS {
+            self.numbers.clear();
+            self.size = 0;
+        }
+        self.next = self.next.wrapping_add(1);
+        self.size = self.size.saturating_add(kind.size());
+        self.numbers.insert(kind, self.next);
+        self.next
+    }
+}
+
+impl KnownAnswers {
+    fn take(&mut self, kind: u32) -> Option<Arc<NodeAnswer>> {
+        let at = self.0.iter().position(|(known, _)| *known == kind)?;
+        Some(self.0.remove(at).1)
+    }
+
+    fn put(&mut self, kind: u32, answer: Arc<NodeAnswer>) {
+        self.0.retain(|(known, _)| *known != kind);
+        if self.0.len() >= KINDS_OF_NODE {
+            self.0.remove(0);
+        }
+        self.0.push((kind, answer));
+    }
+}
+
+impl Extender {
+    /// The answers of these nodes, in their order.
+    pub(super) fn ask_all(&mut self, pod: &PodObject, names: &[String], now: Millis) -> Vec<NodeReport> {
+        let kind = self.kinds.number(PodKind::of(&pod.request));
+        let question = Question { pod, kind, binder: self.settings.binder, now };
+        let unseen = NodeReport {
+            answer: Arc::new(question.put_to(&NodeView::default())),
+            remote_percent: 0,
+            has_published: false,
+        };
+        let mut reports = Vec::with_capacity(names.len());
+        let mut open = Vec::new();
+        for (at, name) in names.iter().enumerate() {
+            let Some(node) = self.nodes.get_mut(name) else {
+                reports.push(unseen.clone());
+                continue;
+            };
+            let known = node.known(question);
+            if known.is_none() {
+                open.push((at, name));
+            }
+            reports.push(NodeReport {
+                answer: known.unwrap_or_else(|| Arc::clone(&unseen.answer)),
+                remote_percent: node.remote_percent,
+                has_published: node.has_published,
+            });
+        }
+        let given = self.ask(question, &open);
+        for ((at, name), answer) in open.into_iter().zip(given) {
+            if let (Some(node), Some(report)) = (self.nodes.get_mut(name), reports.get_mut(at)) {
+                report.answer = Arc::clone(&answer);
+                node.keep(question, answer);
+            }
+        }
+        reports
+    }
+
+    /// Asks each of these nodes, which are all known; the answers are in their order.
+    fn ask(&self, question: Question<'_>, open: &[(usize, &String)]) -> Vec<Arc<NodeAnswer>> {
+        let ask = |names: &[(usize, &String)]| -> Vec<Arc<NodeAnswer>> {
+            let nodes = names.iter().filter_map(|(_, name)| self.nodes.get(*name));
+            nodes.map(|node| Arc::new(node.ask(question))).collect()
+        };
+        let threads = self.settings.threads.min(open.len() / FOR_A_THREAD).max(1);
+        let mut parts = open.chunks(open.len().div_ceil(threads).max(1));
+        let own = parts.next().unwrap_or_default();
+        thread::scope(|scope| {
+            let others: Vec<_> = parts.map(|part| (part, scope.spawn(move || ask(part)))).collect();
+            let mut answers = ask(own);
+            for (part, other) in others {
+                // A thread that cannot answer leaves its part to this one.
+                answers.extend(other.join().unwrap_or_else(|_| ask(part)));
+            }
+            answers
+        })
+    }
+}
+
+impl Question<'_> {
+    fn put_to(self, view: &NodeView) -> NodeAnswer {
+        let Self { pod, now, .. } = self;
+        NodeAnswer::new(view, now, |view| match self.binder {
+            Binder::Extender => view.filter(&pod.request, now),
+            Binder::Scheduler => view.filter_in_any_order(&pod.request, now),
+        })
+    }
+}
+
+impl ExtenderNode {
+    /// The known answer, if the node would give it again.
+    fn known(&mut self, question: Question<'_>) -> Option<Arc<NodeAnswer>> {
+        if self.has_nominated_before(question.pod) {
+            return None;
+        }
+        let known = self.answers.take(question.kind)?;
+        let is_kept = known.is_of(&self.view, question.now);
+        is_kept.then(|| {
+            self.answers.put(question.kind, Arc::clone(&known));
+            known
+        })
+    }
+
+    fn ask(&self, question: Question<'_>) -> NodeAnswer {
+        if !self.has_nominated_before(question.pod) {
+            return question.put_to(&self.view);
+        }
+        let mut view = self.view.clone();
+        for (uid, other) in self.nominated_before(question.pod) {
+            view.reserve(uid, &other.request, Millis::MAX);
+        }
+        question.put_to(&view)
+    }
+
+    fn keep(&mut self, question: Question<'_>, answer: Arc<NodeAnswer>) {
+        if !self.has_nominated_before(question.pod) {
+            self.answers.put(question.kind, answer);
+        }
+    }
+
+    fn has_nominated_before(&self, pod: &PodObject) -> bool {
+        self.nominated_before(pod).next().is_some()
+    }
+}
