@@ -77,11 +77,30 @@ pub fn admit_traced(
     pod: &PodRequest,
     trace: &mut Trace,
 ) -> Result<Admission, Rejection> {
-    if allocations.of_pod(&pod.name).next().is_some() {
-        let problem = RejectionProblem::PodExists(pod.name.clone());
-        return Err(Rejection::new(RejectionReason::UnexpectedAdmissionError, problem));
+    refuse_known(allocations, pod)?;
+    replace_and_tell(inventory, settings, allocations, pod, trace)
+}
+
+fn refuse_known(allocations: &Allocations, pod: &PodRequest) -> Result<(), Rejection> {
+    if allocations.of_pod(&pod.name).next().is_none() {
+        return Ok(());
     }
-    replace(inventory, settings, allocations, pod, trace)
+    let problem = RejectionProblem::PodExists(pod.name.clone());
+    Err(Rejection::new(RejectionReason::UnexpectedAdmissionError, problem))
+}
+
+/// [`admit`] for a prediction: nothing is told of what changed.
+///
+/// # Errors
+/// As [`admit`].
+pub fn place(
+    inventory: &Inventory,
+    settings: &PlacementSettings,
+    allocations: &mut Allocations,
+    pod: &PodRequest,
+) -> Result<(), Rejection> {
+    refuse_known(allocations, pod)?;
+    replace(inventory, settings, allocations, pod, &mut Trace::default()).map(|_| ())
 }
 
 /// Changes the amounts of a running pod. It keeps its placement as far as that is still valid.
@@ -112,7 +131,7 @@ pub fn resize_traced(
         let problem = RejectionProblem::UnknownPod(pod.name.clone());
         return Err(Rejection::new(RejectionReason::UnexpectedAdmissionError, problem));
     }
-    replace(inventory, settings, allocations, pod, trace)
+    replace_and_tell(inventory, settings, allocations, pod, trace)
 }
 
 /// Removes a pod. Containers that it had displaced move back. Returns nothing if the pod is unknown.
@@ -166,15 +185,31 @@ pub fn give_apart(
     })
 }
 
-fn replace(
+/// Places a pod anew, and tells what that changed.
+fn replace_and_tell(
     inventory: &Inventory,
     settings: &PlacementSettings,
     allocations: &mut Allocations,
     pod: &PodRequest,
     trace: &mut Trace,
 ) -> Result<Admission, Rejection> {
-    let engine = engine_of(settings, pod, trace);
     let taken = allocations.exclusive_cpus();
+    let before = replace(inventory, settings, allocations, pod, trace)?;
+    Ok(Admission {
+        grants: grants(allocations, &pod.name),
+        updates: updates(allocations, &taken, &before, &pod.name),
+    })
+}
+
+/// Places a pod anew; returns the previous grant of each touched holder.
+fn replace(
+    inventory: &Inventory,
+    settings: &PlacementSettings,
+    allocations: &mut Allocations,
+    pod: &PodRequest,
+    trace: &mut Trace,
+) -> Result<BTreeMap<Holder, Option<Grant>>, Rejection> {
+    let engine = engine_of(settings, pod, trace);
     let placed = allocations.transaction(|allocations| {
         let mut released = allocations.release_pod(&pod.name);
         // An unplaced container got its CPUs from no engine: there is nothing to keep.
@@ -191,12 +226,10 @@ fn replace(
         // The engines that check capacity report the shortage in more detail.
         capacity::check(inventory, pod, settings.predicts_kubelet())
     });
-    let ((), before) =
-        placed.map_err(|rejection| taken::explained(inventory, allocations, pod, rejection))?;
-    Ok(Admission {
-        grants: grants(allocations, &pod.name),
-        updates: updates(allocations, &taken, &before, &pod.name),
-    })
+    match placed {
+        Ok(((), before)) => Ok(before),
+        Err(rejection) => Err(taken::explained(inventory, allocations, pod, rejection)),
+    }
 }
 
 /// Grants of the containers of a pod.

@@ -116,7 +116,7 @@ mod wishes;
 pub(crate) use numa_topology::text::figures as words;
 
 pub use self::{
-    admission::{Admission, PodGrant, Update, admit, admit_traced, remove, resize, resize_traced},
+    admission::{Admission, PodGrant, Update, admit, admit_traced, place, remove, resize, resize_traced},
     allocations::{Allocations, Holder},
     cgroup_path::CgroupPath,
     engine_name::known_name,

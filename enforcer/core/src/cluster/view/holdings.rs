@@ -13,8 +13,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use numa_placement::{
-    Admission, Allocations, ContainerKind, Grant, Holder, MemoryResource, PodName, PodRequest, Rejection,
-    admit, remove, unspill,
+    Allocations, ContainerKind, Grant, Holder, MemoryResource, PodName, PodRequest, Rejection, place, remove,
+    unspill,
 };
 use numa_topology::set::{CpuSet, NodeSet};
 
@@ -104,15 +104,19 @@ impl Holdings {
         let request = model.request_of(pod);
         let others = self.with_memory_freed();
         let try_on =
-            |allocations: &mut Allocations| admit(&model.inventory, &model.settings, allocations, &request);
+            |allocations: &mut Allocations| place(&model.inventory, &model.settings, allocations, &request);
         let answer = try_on(&mut self.allocations);
         let is_same = match others {
-            Some(mut others) => others.iter_mut().all(|other| are_same(&answer, &try_on(other))),
+            Some(others) => others.into_iter().all(|mut other| match (&answer, try_on(&mut other)) {
+                (Ok(()), Ok(())) => have_same_place(&request.name, &self.allocations, &other),
+                (Err(one), Err(other)) => are_alike(one, &other),
+                _ => false,
+            }),
             None => false,
         };
         let depends = self.loose.first().filter(|_| !is_same).map(|holder| holder.pod().to_string());
         match (answer, &depends) {
-            (Ok(_), _) => {}
+            (Ok(()), _) => {}
             (Err(_), Some(pod)) => return NodeReply::Unknown(UnknownNode::FreedMemory(pod.clone())),
             (Err(rejection), None) => return NodeReply::Refused(Box::new(rejection)),
         }
@@ -170,26 +174,23 @@ impl Holdings {
     }
 }
 
-/// Do two answers put the pod at the same place, or refuse it for the same reason?
-fn are_same(one: &Result<Admission, Rejection>, other: &Result<Admission, Rejection>) -> bool {
-    match (one, other) {
-        (Ok(one), Ok(other)) => {
-            let claims = |grant: &Grant| {
-                let claims =
-                    grant.memory.iter().map(|claim| (claim.resource, claim.zone.clone(), claim.bytes));
-                claims.collect::<Vec<_>>()
-            };
-            one.grants.len() == other.grants.len()
-                && one.grants.iter().zip(&other.grants).all(|(one, other)| {
-                    one.holder == other.holder
-                        && one.grant.exclusive == other.grant.exclusive
-                        && one.grant.devices == other.grant.devices
-                        && claims(&one.grant) == claims(&other.grant)
-                })
-        }
-        (Err(one), Err(other)) => {
-            one.reason == other.reason && RefusalGroup::of(one) == RefusalGroup::of(other)
-        }
-        _ => false,
-    }
+/// Has the pod the same CPUs, memory and devices in both?
+fn have_same_place(pod: &PodName, one: &Allocations, other: &Allocations) -> bool {
+    let claims = |grant: &Grant| {
+        let claims = grant.memory.iter().map(|claim| (claim.resource, claim.zone.clone(), claim.bytes));
+        claims.collect::<Vec<_>>()
+    };
+    let are_same = |(one_holder, one): (&Holder, &Grant), (other_holder, other): (&Holder, &Grant)| {
+        one_holder == other_holder
+            && one.exclusive == other.exclusive
+            && one.devices == other.devices
+            && claims(one) == claims(other)
+    };
+    one.of_pod(pod).count() == other.of_pod(pod).count()
+        && one.of_pod(pod).zip(other.of_pod(pod)).all(|(one, other)| are_same(one, other))
+}
+
+/// Do two rejections mean the same to a scheduler?
+fn are_alike(one: &Rejection, other: &Rejection) -> bool {
+    one.reason == other.reason && RefusalGroup::of(one) == RefusalGroup::of(other)
 }

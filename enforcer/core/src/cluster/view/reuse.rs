@@ -15,6 +15,9 @@ use numa_placement::{Allocations, ContainerKind, Holder, MemoryClaim, PodRequest
 
 /// Takes off the pod's init containers what its other containers take over.
 pub(in crate::cluster) fn take_over_init_memory(allocations: &mut Allocations, pod: &PodRequest) {
+    if pod.containers.iter().all(|container| container.kind != ContainerKind::Init) {
+        return;
+    }
     for (at, container) in pod.containers.iter().enumerate() {
         let holder = Holder::new(pod.name.clone(), container.name.clone());
         let Some(grant) = allocations.get(&holder) else { continue };
