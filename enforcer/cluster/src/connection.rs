@@ -31,6 +31,8 @@ use crate::api_error::{ApiError, judge};
 
 /// Media type of questions.
 pub(crate) const JSON: &str = "application/json";
+/// Media type of server-side apply.
+pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 
 /// Where the kubelet puts the account of a pod.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

@@ -66,6 +66,7 @@ fn serve_until_signal(args: args::SchedulerServeArgs) -> anyhow::Result<Exit> {
             threads: available_parallelism().map_or(1, |threads| threads.get().min(MOST_THREADS)),
             ..ExtenderSettings::default()
         },
+        own_pod: args.wake_with,
         settles: args.settles.get(),
     });
     let _ = log.finish(LAST_WORDS);

@@ -26,7 +26,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use enforcer_cluster::{
     ApiConnection, Election, ElectionSettings, EventTally, ServerTls, TlsFiles, WatchLimits,
-    extender::{SharedExtender, Synced, WatchFaults, watch_cluster},
+    extender::{OwnPod, SharedExtender, Synced, WatchFaults, watch_cluster},
 };
 use enforcer_core::cluster::extender::{Binder, ExtenderSettings};
 use enforcer_report::metrics::Metrics;
@@ -63,6 +63,8 @@ pub struct ServedExtender {
     pub kubeconfig: Option<PathBuf>,
     /// Settings of the decisions.
     pub settings: ExtenderSettings,
+    /// Pod of this program, which changes when the scheduler is to try pods again.
+    pub own_pod: Option<OwnPod>,
     /// Where the scheduler binds: time after the start for which pods may still be bound that were chosen
     /// before it.
     pub settles: Duration,
@@ -86,7 +88,7 @@ pub fn serve(served: ServedExtender) -> anyhow::Result<()> {
 }
 
 async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
-    let ServedExtender { listen, tls, lease, probes, kubeconfig, settings, settles } = served;
+    let ServedExtender { listen, tls, lease, probes, kubeconfig, settings, own_pod, settles } = served;
     let tls = tls.map(ServerTls::load).transpose().context("reading certificates")?;
     let mut terminate = signal(SignalKind::terminate()).context("catching SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("catching SIGINT")?;
@@ -100,7 +102,7 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
     let shared = SharedExtender::new(settings, |request| {
         request.documents = annotation_documents(&request.annotations);
     });
-    let shared = Arc::new(shared.with_events(impossible, Arc::clone(&tally)));
+    let shared = Arc::new(shared.with_events(impossible, Arc::clone(&tally)).waking_with(own_pod));
     let (synced, faults) = (watch::Sender::new(Synced::default()), WatchFaults::default());
     let [nodes, states, pods, _leases] = &faults.degraded;
     let mut election = lease.map(Election::new);

@@ -359,3 +359,38 @@ fn owner_of_a_pod_without_a_place_is_told_what_the_closest_node_lacks() {
         assert_eq!(event["note"], expected);
     }
 }
+
+#[test]
+fn state_that_may_help_a_pod_changes_the_pod_of_the_extender() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    let own = "/api/v1/namespaces/numa/pods/scheduler-0";
+    stub.put(own, json!({"metadata": {"name": "scheduler-0", "namespace": "numa", "uid": "own"}}));
+    let served = Served::start(&stub, &["--wake-with", "numa/scheduler-0"]);
+    served.becomes_ready();
+    let put_state = |counter: u32| {
+        let path = "/apis/numa-enforcer.io/v1alpha1/numanodestates/a";
+        let mut object = stub.object(path).unwrap();
+        object["state"]["revision"]["counter"] = json!(counter);
+        stub.put(path, object);
+    };
+    let condition = || stub.object(own).unwrap()["status"]["conditions"][0]["type"].clone();
+    let body = |cpus| json!({"Pod": pod("p", cpus), "NodeNames": ["a"]}).to_string();
+    assert_eq!(served.ask("POST", "/v1/filter", &body(8)).0, 200);
+    put_state(2);
+    assert_eq!(served.ask("POST", "/v1/filter", &body(9)).0, 200);
+    put_state(3);
+    let begun = Instant::now();
+    while condition() != "numa-enforcer.io/NodesChanged" {
+        assert!(begun.elapsed() < LIMIT, "kube-scheduler is not told");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let told = stub.requests().iter().filter(|(_, path)| path.contains("/scheduler-0/status")).count();
+    assert_eq!(told, 1, "while no pod waited nothing was told");
+}
+
+#[test]
+fn pod_of_the_extender_has_a_namespace_and_a_name() {
+    let answer = run(&["scheduler", "serve", "--wake-with", "../secrets"]);
+    assert_eq!(answer.code, Some(64), "{}", answer.stderr);
+}

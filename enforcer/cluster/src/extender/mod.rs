@@ -15,6 +15,7 @@ mod last_changes;
 mod protocol;
 #[cfg(test)]
 mod tests;
+mod wake;
 mod watches;
 
 use std::{
@@ -39,6 +40,7 @@ use tokio::{sync::mpsc::Sender, time::Instant};
 use self::{impossible::ImpossibleEvents, last_changes::LastChanges};
 pub use self::{
     protocol::{BindRequest, ExtenderRequest, ProtocolError, bind_reply},
+    wake::{NotAPod, OwnPod},
     watches::{Synced, WatchFaults, watch_cluster},
 };
 use crate::events::EventTally;
@@ -62,6 +64,8 @@ pub struct SharedExtender {
     changes: LastChanges,
     /// Where pods without a place are told.
     impossible: Option<ImpossibleEvents>,
+    /// The pod that changes when pods are to be tried again.
+    own_pod: Option<OwnPod>,
     /// Objects that could not be read since the last look at them.
     left_out: Mutex<Vec<String>>,
     /// Completes a request by what its annotations say.
@@ -80,6 +84,7 @@ impl SharedExtender {
             bind_ends: array::from_fn(|_| AtomicU64::new(0)),
             changes: LastChanges::default(),
             impossible: None,
+            own_pod: None,
             left_out: Mutex::default(),
             complete,
         }
@@ -89,6 +94,13 @@ impl SharedExtender {
     #[must_use]
     pub fn with_events(mut self, events: Sender<NodeEvent>, tally: Arc<EventTally>) -> Self {
         self.impossible = Some(ImpossibleEvents { events, tally, told: Mutex::default() });
+        self
+    }
+
+    /// Changes the status of this pod when kube-scheduler is to try pods again that no node had a place for.
+    #[must_use]
+    pub fn waking_with(mut self, own_pod: Option<OwnPod>) -> Self {
+        self.own_pod = own_pod;
         self
     }
 

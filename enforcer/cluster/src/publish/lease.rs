@@ -15,8 +15,12 @@ use numa_topology::degraded::Degraded;
 use serde_json::json;
 use tokio::{sync::watch::Sender, time::sleep};
 
-use super::publisher::{APPLY, FIELD_MANAGER};
-use crate::{api_error::ApiError, connection::ApiConnection, objects::LEASE_PREFIX};
+use super::publisher::FIELD_MANAGER;
+use crate::{
+    api_error::ApiError,
+    connection::{APPLY, ApiConnection},
+    objects::LEASE_PREFIX,
+};
 
 /// Seconds for which a renewal counts.
 const DURATION_S: u64 = 60;

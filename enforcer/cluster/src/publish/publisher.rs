@@ -8,15 +8,12 @@ use tokio::sync::watch::Receiver;
 
 use crate::{
     api_error::ApiError,
-    connection::{ApiConnection, JSON},
+    connection::{APPLY, ApiConnection, JSON},
     objects::{BOOT_ID, LEASE_NAMESPACE},
 };
 
 /// Field manager of everything that the daemon publishes.
 pub(crate) use enforcer_core::cluster::state::FIELD_MANAGER;
-
-/// Media type of server-side apply.
-pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 /// A kind of cluster scope.
 #[derive(Debug, Clone, PartialEq, Eq)]

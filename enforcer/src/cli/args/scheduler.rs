@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Subcommand, ValueEnum};
+use enforcer_cluster::extender::OwnPod;
 use enforcer_core::policy::HumanDuration;
 
 use super::YamlOrJson;
@@ -80,6 +81,12 @@ pub struct SchedulerServeArgs {
     /// Whether nodes pass that have never published a state
     #[arg(long, value_enum, value_name = "ANSWER", default_value = "allow")]
     pub unknown_nodes: UnknownNodes,
+    /// The pod of this program: set a condition there when pods without a place are to be tried again.
+    ///
+    /// kube-scheduler does not watch the states of nodes. Without this it tries such pods when another object
+    /// changes, or after five minutes. The account needs the verb `patch` on `pods/status` in that namespace.
+    #[arg(long, value_name = "NAMESPACE/POD")]
+    pub wake_with: Option<OwnPod>,
     /// With --filter-only: answer no call for so long after the start.
     ///
     /// Pods that were chosen before may still be bound, and their places are not known.

@@ -92,8 +92,9 @@ fn program_takes_the_arguments_of_every_container() {
         let pod = &object["spec"]["template"]["spec"];
         let containers = ["initContainers", "containers"].map(|list| pod[list].as_array());
         for container in containers.into_iter().flatten().flatten().filter(|one| one.get("args").is_some()) {
-            let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
-            let words: Vec<&str> = ["numa-enforcer"].into_iter().chain(args).collect();
+            let args = container["args"].as_array().unwrap().iter();
+            let args = args.map(|arg| expanded(arg.as_str().unwrap(), container));
+            let words: Vec<String> = ["numa-enforcer".to_owned()].into_iter().chain(args).collect();
             let parsed = command().try_get_matches_from(&words);
             seen.insert(
                 parsed
@@ -105,6 +106,15 @@ fn program_takes_the_arguments_of_every_container() {
         }
     }
     assert_eq!(seen, ["install-seccomp", "restore", "run", "scheduler"].map(str::to_owned).into());
+}
+
+/// The argument with a value for each variable of the container's environment. The kubelet leaves others as
+/// they are written.
+fn expanded(argument: &str, container: &Value) -> String {
+    let variables = container["env"].as_array().into_iter().flatten();
+    variables.fold(argument.to_owned(), |text, variable| {
+        text.replace(&format!("$({})", variable["name"].as_str().unwrap()), "value")
+    })
 }
 
 /// The `ConfigMap` of the chart says what `scheduler config` prints.

@@ -223,6 +223,7 @@ impl Extender {
                 self.claims.set(uid, node, ClaimState::Unsettled);
             }
             BindEnd::Refused | BindEnd::NotThere => {
+                self.parked.help();
                 let is_there = self.pods.get(uid).is_some_and(|known| known.node == node);
                 if self.claims.end(uid, node) && !is_there {
                     self.give_up(uid, node);

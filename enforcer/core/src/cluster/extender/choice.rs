@@ -101,6 +101,9 @@ impl Extender {
         }
         self.tally.filtered.add(AnswerGroup::Passed, places.len());
         self.tally.filtered.add_refusals(&answer);
+        if places.is_empty() && answer.passed.is_empty() && !answer.refused.is_empty() {
+            self.parked.park();
+        }
         let best = places.iter().min().map(|(_, name, at)| ((*name).clone(), *at));
         match (self.settings.binder, best) {
             (Binder::Scheduler, Some((name, at))) => {

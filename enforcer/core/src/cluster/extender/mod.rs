@@ -23,6 +23,7 @@ mod choice;
 mod decision;
 mod impossible;
 mod node;
+mod parked;
 mod pods;
 mod tally;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use self::{
     attempts::Attempts,
     binding::{Claims, PredictionOutcome},
     node::ExtenderNode,
+    parked::ParkedPods,
     pods::{KnownPod, PodListing},
 };
 pub use self::{
@@ -119,6 +121,7 @@ pub struct Extender {
     pod_lists: u64,
     listing: Option<PodListing>,
     tally: ExtenderTally,
+    parked: ParkedPods,
 }
 
 impl Extender {
@@ -187,6 +190,7 @@ impl Extender {
         let pod_lists = self.pod_lists;
         let Some(taken) = node.observe_state(object, pod_lists, now) else { return };
         node.view.share_parts(&mut self.parts);
+        self.parked.help();
         for (uid, outcome) in self.claims.covered(&name, &taken) {
             match outcome {
                 PredictionOutcome::Right => self.tally.as_predicted += 1,
@@ -229,13 +233,16 @@ impl Extender {
     pub fn tick(&mut self, now: Millis, server_now: i64) {
         for uid in self.attempts.expired(now) {
             self.release(&uid);
+            self.parked.help();
         }
         // Without any lease the daemons keep none.
         let has_all = self.leases_known && !self.leases.is_empty();
         let told = self.leases.values().filter(|_| has_all);
         let leases = DaemonLeases::new(told, has_all, server_now);
         for (name, node) in &mut self.nodes {
-            node.tick(name, &leases, now);
+            if node.tick(name, &leases, now) {
+                self.parked.help();
+            }
         }
         self.nodes.retain(|_, node| !node.is_unseen());
     }

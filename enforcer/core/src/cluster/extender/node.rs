@@ -192,8 +192,8 @@ impl ExtenderNode {
         counts.long_unknown += usize::from(self.unknown_since.is_some_and(is_long));
     }
 
-    /// Lets time pass.
-    pub(super) fn tick(&mut self, name: &str, leases: &DaemonLeases<'_>, now: Millis) {
+    /// Lets time pass; returns whether the node is known again.
+    pub(super) fn tick(&mut self, name: &str, leases: &DaemonLeases<'_>, now: Millis) -> bool {
         self.view.tick(now);
         self.distrusted.take_if(|(until, _)| *until <= now);
         self.outdated = None;
@@ -205,7 +205,9 @@ impl ExtenderNode {
         }
         self.show_fault();
         let is_unknown = self.has_published && !self.view.is_exact(now);
+        let was_unknown = self.unknown_since.is_some();
         self.unknown_since = is_unknown.then(|| self.unknown_since.unwrap_or(now));
+        was_unknown && !is_unknown
     }
 
     fn fault(&self) -> Option<String> {

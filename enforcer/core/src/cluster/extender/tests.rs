@@ -3,6 +3,7 @@
 mod counts;
 mod impossible;
 mod model_check;
+mod parked;
 
 use numa_placement::{ContainerRequest, PodName, PodRequest};
 

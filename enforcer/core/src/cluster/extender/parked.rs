@@ -1,0 +1,49 @@
+//! Pods that no node passed, and whether a scheduler would see what may help them.
+//!
+//! Problem: a scheduler tries such a pod again when a Pod or a Node changes. States are neither, and most
+//! often it is a state that shows the place that has become free, or that a node is known again. Without a
+//! change of another object the pod waits for five minutes (`flushUnschedulablePodsLeftover` in
+//! pkg/scheduler/backend/queue). Idea: this is noted here, and the caller changes a Pod of its own.
+//!
+//! Invariant: where no pod waits, or nothing has changed since it was refused, nothing is asked for.
+
+use super::Extender;
+
+/// Whether pods wait that no node passed, and what has changed since.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum ParkedPods {
+    /// None waits, as far as is known.
+    #[default]
+    None,
+    /// Some wait.
+    Waiting,
+    /// Some wait, and a node may have a place for them now.
+    Helped,
+}
+
+impl ParkedPods {
+    /// Notes a pod that no node passed.
+    pub(super) fn park(&mut self) {
+        if *self == Self::None {
+            *self = Self::Waiting;
+        }
+    }
+
+    /// Notes that a node may have a place now.
+    pub(super) fn help(&mut self) {
+        if *self == Self::Waiting {
+            *self = Self::Helped;
+        }
+    }
+}
+
+impl Extender {
+    /// Is the scheduler to try pods again that no node has passed? Says so once for each change.
+    pub fn take_wake(&mut self) -> bool {
+        let is_helped = self.parked == ParkedPods::Helped;
+        if is_helped {
+            self.parked = ParkedPods::None;
+        }
+        is_helped
+    }
+}
