@@ -1,7 +1,7 @@
 //! The published JSON Schemas, which are the files of docs/schema.
 //!
-//! What generates them from the types is larger than they are, and is in the tests alone, which keep the files
-//! equal to the types. The program has them packed: as text they would be a fiftieth of it.
+//! What generates them from the types is larger than they are, and is in the tests alone, which keep the
+//! files equal to the types. The program has them packed: as text they would be a fiftieth of it.
 
 use std::io::{self, Read};
 

@@ -9,11 +9,11 @@
 //!
 //! Invariants: a thread never has more than the thread that started it: that holds for the short-lived
 //! threads that one of these starts itself, too (`departures`, `exposure`, `widening-write`,
-//! `widening-above`).
+//! `widening-above`), and for those of the scheduler's extender (`answers`).
 
 use std::{
     io,
-    thread::{Builder, JoinHandle},
+    thread::{self, Builder, JoinHandle},
 };
 
 use rustix::thread::CapabilitySet;
@@ -111,6 +111,22 @@ pub fn spawn<T: Send + 'static>(
     Builder::new().name(role.name().into()).spawn(narrowed)
 }
 
+/// Calls `work` with each number below `parts`, at the same time; returns when all have ended. The part of a
+/// thread that cannot be started is left out.
+pub fn at_once(parts: usize, work: &(dyn Fn(usize) + Sync)) {
+    thread::scope(|scope| {
+        for part in 1..parts {
+            let started = Builder::new().name("answers".into()).spawn_scoped(scope, move || work(part));
+            if let Err(error) = started {
+                tracing::debug!("starting a thread for a part of an answer: {error}");
+            }
+        }
+        if parts > 0 {
+            work(0);
+        }
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -124,6 +140,17 @@ mod tests {
         let names: BTreeSet<_> = ROLES.iter().map(|role| role.name()).collect();
         assert_eq!(names.len(), ROLES.len());
         assert!(names.iter().all(|name| name.len() < 16));
+    }
+
+    #[test]
+    fn each_part_is_done_once() {
+        for parts in 0..5 {
+            let done = std::sync::Mutex::new(Vec::new());
+            at_once(parts, &|part| done.lock().unwrap().push(part));
+            let mut done = done.into_inner().unwrap();
+            done.sort_unstable();
+            assert_eq!(done, (0..parts).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `numa-enforcer scheduler`: the extender, and the configuration of its kube-scheduler.
 
-use std::{io::Write, thread::available_parallelism, time::Duration};
+use std::{io::Write, time::Duration};
 
 use anyhow::Context as _;
 use enforcer_cluster::{ElectionSettings, LeaseTiming, TlsFiles};
@@ -11,9 +11,6 @@ use crate::scheduler::{SchedulerSettings, ServedExtender, attached_configuration
 
 /// Longest time for the last lines of the log.
 const LAST_WORDS: Duration = Duration::from_millis(100);
-
-/// Most threads that compute the answers to one call.
-const MOST_THREADS: usize = 8;
 
 pub(super) fn run(command: args::SchedulerCommand, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match command {
@@ -63,7 +60,6 @@ fn serve_until_signal(args: args::SchedulerServeArgs) -> anyhow::Result<Exit> {
             binder: binder(args.filter_only),
             packing: if args.spread { Packing::Spread } else { Packing::Pack },
             allows_unknown_nodes: args.unknown_nodes == args::UnknownNodes::Allow,
-            threads: available_parallelism().map_or(1, |threads| threads.get().min(MOST_THREADS)),
             ..ExtenderSettings::default()
         },
         own_pod: args.wake_with,

@@ -20,6 +20,7 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::Arc,
+    thread::available_parallelism,
     time::{Duration, Instant},
 };
 
@@ -28,7 +29,7 @@ use enforcer_cluster::{
     ApiConnection, Election, ElectionSettings, EventTally, ServerTls, TlsFiles, WatchLimits,
     extender::{OwnPod, SharedExtender, Synced, WatchFaults, watch_cluster},
 };
-use enforcer_core::cluster::extender::{Binder, ExtenderSettings};
+use enforcer_core::cluster::extender::{Binder, ExtenderSettings, WorkSharing};
 use enforcer_report::metrics::Metrics;
 use enforcer_runtime::manifest::annotation_documents;
 use tokio::{
@@ -44,6 +45,10 @@ use self::{
     figures::{EventFigures, Figures},
     readiness::Readiness,
 };
+use crate::threads::at_once;
+
+/// Most threads that compute the answers to one call.
+const MOST_THREADS: usize = 8;
 
 /// Time between two looks at what is worth a line of the log.
 const LOOK: Duration = Duration::from_secs(2);
@@ -102,6 +107,8 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
     let shared = SharedExtender::new(settings, |request| {
         request.documents = annotation_documents(&request.annotations);
     });
+    let threads = available_parallelism().map_or(1, |threads| threads.get().min(MOST_THREADS));
+    shared.lock().share_work(WorkSharing::new(threads, at_once));
     let shared = Arc::new(shared.with_events(impossible, Arc::clone(&tally)).waking_with(own_pod));
     let (synced, faults) = (watch::Sender::new(Synced::default()), WatchFaults::default());
     let [nodes, states, pods, _leases] = &faults.degraded;

@@ -22,7 +22,7 @@ pub(crate) const PURE: [(&str, &[&str]); 3] = [
             "twox-hash",
         ],
     ),
-    ("enforcer/topology", &["schemars", "serde", "thiserror"]),
+    ("enforcer/topology", &["schemars", "serde", "smallvec", "thiserror"]),
 ];
 
 /// The stages that are crates: none depends on another one of them.
@@ -63,7 +63,15 @@ const OWNERS: [(&str, &[&str]); 18] = [
     ("prometheus", &["enforcer/report/"]),
     ("axum", &["enforcer/src/serve", "enforcer/src/scheduler/"]),
     ("ratatui", &["enforcer/report/", "enforcer/src/cli/top/"]),
-    ("flate2", &["enforcer/src/record/", "enforcer/core/src/cluster/own_engine/"]),
+    (
+        "flate2",
+        &[
+            "enforcer/src/record/",
+            "enforcer/core/src/cluster/own_engine/",
+            "enforcer/src/schemas.rs",
+            "enforcer/build.rs",
+        ],
+    ),
     (
         "serde_saphyr",
         &[

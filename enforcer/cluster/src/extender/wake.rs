@@ -1,9 +1,9 @@
 //! Tells kube-scheduler that pods without a place are to be tried again.
 //!
-//! Problem: kube-scheduler does not watch states, and tries a pod that an extender has refused when any Pod or
-//! Node changes. Idea: the condition [`CONDITION`] in the status of the program's own pod is set anew, which is
-//! a change of a Pod. The role `system:kube-scheduler` allows that already (`pods/status`), and the kubelet
-//! keeps conditions that are not its own.
+//! Problem: kube-scheduler does not watch states, and tries a pod that an extender has refused when any Pod
+//! or Node changes. Idea: the condition [`CONDITION`] in the status of the program's own pod is set anew,
+//! which is a change of a Pod. The role `system:kube-scheduler` allows that already (`pods/status`), and the
+//! kubelet keeps conditions that are not its own.
 //!
 //! Invariants: at most one change in [`PERIOD`]. None without a pod that waits and a change that may help it.
 

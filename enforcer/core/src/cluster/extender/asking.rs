@@ -1,15 +1,20 @@
-//! What nodes answer to a pod: known answers, and the others from several threads.
+//! What nodes answer to a pod: known answers, and the others in parts that several threads can share.
 //!
-//! Problem: a new kind of pod costs an admission for each node, some tens of microseconds, while the scheduler
-//! waits. Idea: the admissions of one call know nothing of each other, so threads share them.
+//! Problem: a new kind of pod costs an admission for each node while the scheduler waits. Idea: the
+//! admissions of one call know nothing of each other, so they are [shared out](WorkSharing).
 //!
-//! Invariants: the answers do not depend on the number of threads. An answer is kept by node and kind of pod,
-//! and used again only as its [view](NodeAnswer::is_of) allows. Nothing changes while threads ask.
+//! Invariants: the answers do not depend on the number of parts. An answer is kept by node and kind of pod,
+//! and used again only as its [view](NodeAnswer::is_of) allows. Nothing changes while nodes are asked.
 //!
-//! Cost: of known answers, two lookups for each node. Starting threads costs as much as some admissions, so
-//! a few of these are made without.
+//! Cost: of known answers, a lookup for each node. Starting a thread costs as much as some admissions, so a
+//! part has at least [`LEAST_OF_A_PART`] of them.
+//!
+//! [`WorkSharing`]: super::WorkSharing
 
-use std::{collections::BTreeMap, sync::Arc, thread};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock},
+};
 
 use super::{Binder, Extender, node::ExtenderNode};
 use crate::cluster::{
@@ -22,8 +27,8 @@ use crate::cluster::{
 const KINDS_OF_NODE: usize = 8;
 /// Most containers and amounts of all kinds of pods that are told apart: a pod may have thousands of them.
 const KINDS: usize = 65_536;
-/// Least admissions for which a further thread is started.
-const FOR_A_THREAD: usize = 32;
+/// Least admissions of a part.
+const LEAST_OF_A_PART: usize = 32;
 
 /// Numbers of kinds of pods; one is never given twice.
 #[derive(Debug, Default)]
@@ -131,18 +136,16 @@ impl Extender {
             let nodes = names.iter().filter_map(|(_, name)| self.nodes.get(*name));
             nodes.map(|node| Arc::new(node.ask(question))).collect()
         };
-        let threads = self.settings.threads.min(open.len() / FOR_A_THREAD).max(1);
-        let mut parts = open.chunks(open.len().div_ceil(threads).max(1));
-        let own = parts.next().unwrap_or_default();
-        thread::scope(|scope| {
-            let others: Vec<_> = parts.map(|part| (part, scope.spawn(move || ask(part)))).collect();
-            let mut answers = ask(own);
-            for (part, other) in others {
-                // A thread that cannot answer leaves its part to this one.
-                answers.extend(other.join().unwrap_or_else(|_| ask(part)));
+        let number = self.sharing.parts().min(open.len() / LEAST_OF_A_PART).max(1);
+        let parts: Vec<_> = open.chunks(open.len().div_ceil(number).max(1)).collect();
+        let answers: Vec<OnceLock<Vec<Arc<NodeAnswer>>>> = parts.iter().map(|_| OnceLock::new()).collect();
+        self.sharing.run(parts.len(), &|part| {
+            if let (Some(names), Some(answers)) = (parts.get(part), answers.get(part)) {
+                answers.get_or_init(|| ask(names));
             }
-            answers
-        })
+        });
+        let answers = parts.iter().zip(answers);
+        answers.flat_map(|(names, answers)| answers.into_inner().unwrap_or_else(|| ask(names))).collect()
     }
 }
 

@@ -25,6 +25,7 @@ mod impossible;
 mod node;
 mod parked;
 mod pods;
+mod sharing;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,7 @@ pub use self::{
     binding::{BindEnd, BindRefusal, BindTicket, PodBinding, UnsettledClaim},
     choice::{FilterAnswer, FilterCall},
     decision::{DecidedContainer, PlacementDecision},
+    sharing::{RunParts, WorkSharing},
     tally::{AnswerCounts, AnswerGroup, BindCallEnd, ExtenderTally, NodeCounts},
 };
 use super::{
@@ -83,20 +85,17 @@ pub struct ExtenderSettings {
     pub allows_unknown_nodes: bool,
     /// Time after which a scheduler no longer reads the reply to a filter call.
     pub call_limit: Millis,
-    /// Most threads that compute the answers to one call.
-    pub threads: usize,
 }
 
 impl Default for ExtenderSettings {
     /// Binds itself, packs, lets nodes pass that have never published a state; calls are read for 5 s, which
-    /// is kube-scheduler's `httpTimeout`, and one thread computes.
+    /// is kube-scheduler's `httpTimeout`.
     fn default() -> Self {
         Self {
             binder: Binder::default(),
             packing: Packing::default(),
             allows_unknown_nodes: true,
             call_limit: 5_000,
-            threads: 1,
         }
     }
 }
@@ -105,6 +104,7 @@ impl Default for ExtenderSettings {
 #[derive(Debug, Default)]
 pub struct Extender {
     settings: ExtenderSettings,
+    sharing: WorkSharing,
     nodes: BTreeMap<String, ExtenderNode>,
     /// Pods with a node, by uid in the API.
     pods: BTreeMap<String, KnownPod>,
@@ -128,6 +128,11 @@ impl Extender {
     /// An extender that knows nothing yet.
     pub fn new(settings: ExtenderSettings) -> Self {
         Self { settings, ..Self::default() }
+    }
+
+    /// Shares out what one call costs.
+    pub fn share_work(&mut self, sharing: WorkSharing) {
+        self.sharing = sharing;
     }
 
     /// What has happened since the last call.

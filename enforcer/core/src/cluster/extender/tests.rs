@@ -688,11 +688,12 @@ fn nodes_where_less_memory_is_remote_are_better() {
 }
 
 #[test]
-fn answers_do_not_depend_on_the_number_of_threads() {
+fn answers_do_not_depend_on_how_they_are_shared_out() {
     let names: Vec<String> = (0..200).map(|at| format!("n{at:03}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let answers = |threads: usize, binder: Binder| {
-        let mut one = Extender::new(ExtenderSettings { binder, threads, ..ExtenderSettings::default() });
+    let answers = |sharing: WorkSharing, binder: Binder| {
+        let mut one = Extender::new(ExtenderSettings { binder, ..ExtenderSettings::default() });
+        one.share_work(sharing);
         for (at, name) in names.iter().enumerate().filter(|(at, _)| at % 7 != 0) {
             one.observe_node(node(name), 0);
             one.observe_state(object(name, state()), 0);
@@ -708,11 +709,15 @@ fn answers_do_not_depend_on_the_number_of_threads() {
         (calls, one.prioritize(&pod("r", 4), &all, 0), one.take_tally())
     };
     for binder in [Binder::Extender, Binder::Scheduler] {
-        let expected = answers(1, binder);
+        let expected = answers(WorkSharing::default(), binder);
         assert!(expected.0[0].contains(NO_CPUS), "{:?}", expected.0);
         assert!(expected.1.iter().any(|score| *score > 0), "{:?}", expected.1);
-        for threads in [2, 3, 100] {
-            assert_eq!(answers(threads, binder), expected, "{threads}");
+        for parts in [2, 3, 100] {
+            let runs: [RunParts; 3] =
+                [|parts, work| (0..parts).rev().for_each(work), |_, work| work(1), |_, _| {}];
+            for run in runs {
+                assert_eq!(answers(WorkSharing::new(parts, run), binder), expected, "{parts}");
+            }
         }
     }
 }
