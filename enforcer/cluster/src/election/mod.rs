@@ -6,9 +6,10 @@
 //! change for its duration is free. The decisions are in `candidate`, without time or HTTP.
 //!
 //! Invariants: of two replicas, one at most believes at any time that it leads, whatever their clocks say and
-//! however late a request arrives, as long as their clocks run equally fast within a third and the lease is
-//! not deleted. [`Leadership::leads`] reads the clock: a process that was stopped for a while knows at its
-//! first look. A term counts from the sending of a write that was confirmed, and from nothing else.
+//! however late a request arrives, as long as their clocks run equally fast within a third (that of a machine
+//! that is suspended stands still) and the lease is not deleted. [`Leadership::leads`] reads the clock: a
+//! process that was stopped for a while knows at its first look. A term counts from the sending of a write
+//! that was confirmed, and from nothing else.
 //!
 //! Cost: one request every 2 s for each replica.
 
