@@ -31,6 +31,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use self::connections::BoxedStream;
 pub use self::{control::ControlState, port::ServeError};
 use enforcer_core::policy::Policy;
 use numa_topology::degraded::Degraded;

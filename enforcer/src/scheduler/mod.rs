@@ -4,7 +4,7 @@
 //! free together. Idea: kube-scheduler asks this program, which has a view of every node by the state that
 //! the node's daemon publishes (`enforcer_cluster::extender`).
 //!
-//! Invariants: it listens on loopback alone unless clients show a certificate ([`tls_port`]), because the
+//! Invariants: it listens on loopback alone unless clients show a certificate ([`port`]), because the
 //! protocol knows no authentication: whichever program reaches it can hold places and bind pods. A call
 //! before all lists are read, while the API server does not tell of changes, or while another replica leads,
 //! is answered with 503, and kube-scheduler tries again.
@@ -12,9 +12,9 @@
 mod configuration;
 mod events;
 mod figures;
+mod port;
 mod readiness;
 mod service;
-mod tls_port;
 
 use std::{
     net::SocketAddr,
@@ -43,6 +43,7 @@ use tokio::{
 pub use self::configuration::{SchedulerSettings, attached_configuration, configuration};
 use self::{
     figures::{EventFigures, Figures},
+    port::Port,
     readiness::Readiness,
 };
 use crate::threads::at_once;
@@ -145,16 +146,14 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
     tracing::info!("serving {scheme}://{address}/v1/filter for kube-scheduler");
     let probing = async {
         match probes {
-            Some(listener) => axum::serve(listener, service::probes(Arc::clone(&figures), metrics)).await,
-            None => std::future::pending().await,
+            Some(listener) => {
+                let router = service::probes(Arc::clone(&figures), metrics);
+                match Port::plain(listener, router).serve().await {}
+            }
+            None => std::future::pending::<()>().await,
         }
     };
-    let serving = async {
-        match tls {
-            Some(tls) => match tls_port::serve(listener, tls, router, leadership, &unusable).await {},
-            None => axum::serve(listener, router).await,
-        }
-    };
+    let serving = Port { listener, router, tls, leadership, unusable }.serve();
     let electing = async {
         match &mut election {
             Some(election) => match election.run(&connection).await {},
@@ -162,8 +161,8 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
         }
     };
     tokio::select! {
-        served = probing => served.context("serving probes")?,
-        served = serving => served.context("serving")?,
+        () = probing => {}
+        never = serving => match never {},
         () = electing => {}
         () = watch_cluster(&connection, &shared, WatchLimits::default(), &synced, &faults) => {}
         () = Box::pin(events::write(&connection, found, &tally, &unwritten)) => {}

@@ -40,6 +40,15 @@ const BUFFER: usize = 16 << 10;
 /// Most headers of a request.
 const HEADERS: usize = 32;
 
+/// A stream of bytes to and from a peer. Boxed, HTTP over it is built once for all of its kinds, which the size
+/// of the program notices.
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
+
+/// A stream of any kind.
+pub(crate) type BoxedStream = Box<dyn ByteStream>;
+
 /// Rights of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PeerRights {
@@ -70,7 +79,7 @@ pub(super) async fn answer(listener: StdListener, group: u32, router: Router) ->
         if let Ok(place) = Arc::clone(places).try_acquire_owned() {
             let router = router.clone().layer(Extension(access));
             tokio::spawn(async move {
-                connection(stream, TowerToHyperService::new(router)).await;
+                connection(Box::new(stream), TowerToHyperService::new(router)).await;
                 drop(place);
             });
         }
@@ -95,7 +104,7 @@ fn allowed(uid: u32, own: u32, is_member: impl FnOnce() -> bool) -> PeerRights {
 }
 
 /// Serves one request of a connection.
-pub(super) async fn connection<S>(stream: impl AsyncRead + AsyncWrite + Unpin, service: S)
+pub(super) async fn connection<S>(stream: BoxedStream, service: S)
 where
     S: HttpService<Incoming, ResBody = Body, Error = Infallible>,
 {

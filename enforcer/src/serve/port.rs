@@ -110,7 +110,7 @@ async fn answer_one(stream: TcpStream, router: Router, place: Arc<ConnectionPlac
         }
     });
     tokio::select! {
-        () = connection(stream, service) => {}
+        () = connection(Box::new(stream), service) => {}
         () = place.taken() => tracing::debug!("a connection made room for another one"),
     }
 }
