@@ -1,8 +1,8 @@
 //! HTTP of the extender.
 //!
 //! kube-scheduler keeps its connections and gives up after a time, so a connection that is used has no end of
-//! its own here. Requests are bounded in length and number. Any status but 200 is a failure to kube-scheduler, and
-//! the pod is tried again.
+//! its own here. Requests are bounded in length and number. Any status but 200 is a failure to
+//! kube-scheduler, and the pod is tried again.
 
 use std::sync::Arc;
 

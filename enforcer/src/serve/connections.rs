@@ -40,8 +40,7 @@ const BUFFER: usize = 16 << 10;
 /// Most headers of a request.
 const HEADERS: usize = 32;
 
-/// A stream of bytes to and from a peer. Boxed, HTTP over it is built once for all of its kinds, which the size
-/// of the program notices.
+/// A stream of bytes to and from a peer. Boxed, so that HTTP is in the program once for all kinds of them.
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}
