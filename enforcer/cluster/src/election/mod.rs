@@ -37,6 +37,7 @@ use crate::{
     api_error::ApiError,
     connection::{ApiConnection, JSON},
     newest::send_if_different,
+    objects::COMPONENT,
 };
 
 /// Effect of a lease that cannot be read or written.
@@ -237,7 +238,7 @@ impl Election {
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {
                 "name": self.settings.name, "namespace": self.settings.namespace,
-                "labels": {"app.kubernetes.io/name": FIELD_MANAGER},
+                "labels": {"app.kubernetes.io/name": FIELD_MANAGER, COMPONENT.0: COMPONENT.1},
             },
         })
     }

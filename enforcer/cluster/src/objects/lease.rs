@@ -1,5 +1,7 @@
 //! A Lease: the sign of life of a daemon of this program, or of a kubelet.
 
+use std::collections::BTreeMap;
+
 use enforcer_core::cluster::objects::LeaseObject;
 use serde::Deserialize;
 
@@ -12,6 +14,9 @@ use super::{
 pub const LEASE_PREFIX: &str = "numa-enforcer-";
 /// Annotation of a published object: the namespace of the lease of the daemon that writes it.
 pub const LEASE_NAMESPACE: &str = "numa-enforcer.io/lease-namespace";
+/// Label of a lease by which one of several replicas works, and its value: it is no sign of life of a daemon,
+/// whatever its name begins with.
+pub(crate) const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "election");
 /// Namespace of the kubelets' leases, which have the names of their nodes.
 const OF_KUBELETS: &str = "kube-node-lease";
 
@@ -27,6 +32,7 @@ struct Lease {
 struct LeaseMetadata {
     name: String,
     namespace: String,
+    labels: BTreeMap<String, String>,
     managed_fields: Vec<ManagedFields>,
 }
 
@@ -53,12 +59,13 @@ pub(crate) struct ReadLease {
 /// Reads a Lease; `None` if it is of another program.
 pub(crate) fn read(text: &str) -> Result<Option<ReadLease>, String> {
     let Lease { metadata, spec } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
-    let LeaseMetadata { name, namespace, managed_fields } = metadata;
+    let LeaseMetadata { name, namespace, labels, managed_fields } = metadata;
     let renewed_at = seconds(spec.renew_time.as_deref());
     if namespace == OF_KUBELETS {
         return Ok(Some(ReadLease { node: name, renewed_at, ..ReadLease::default() }));
     }
-    let Some(node) = name.strip_prefix(LEASE_PREFIX) else { return Ok(None) };
+    let is_of_election = labels.get(COMPONENT.0).is_some_and(|component| component == COMPONENT.1);
+    let Some(node) = name.strip_prefix(LEASE_PREFIX).filter(|_| !is_of_election) else { return Ok(None) };
     let written_at = written_at(&managed_fields);
     let of_daemon = LeaseObject {
         namespace,

@@ -27,7 +27,10 @@ use thiserror::Error;
 
 use self::clock::TimesWithin;
 pub(crate) use self::{
-    lease::read as read_lease, node::read as read_node, pod::read as read_pod, state::read as read_state,
+    lease::{COMPONENT, read as read_lease},
+    node::read as read_node,
+    pod::read as read_pod,
+    state::read as read_state,
 };
 pub use self::{
     lease::{LEASE_NAMESPACE, LEASE_PREFIX},

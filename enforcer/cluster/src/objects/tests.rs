@@ -256,6 +256,9 @@ fn time_of_a_file_is_not_that_of_one_fast_clock() {
         {"manager": "numa-enforcer", "time": "2026-11-28T08:00:20Z"}]);
     let objects = read(&json!([lease("b", "2026-11-28T09:00:00Z", managed)]));
     assert_eq!((objects.now, objects.leases[0].renewed_at), (1_795_852_820, Some(1_795_852_820)));
+    let mut election = lease("gate", "2026-11-28T09:00:00Z", json!(null));
+    election["metadata"]["labels"] = json!({"app.kubernetes.io/component": "election"});
+    assert_eq!(read(&json!([election])).leases, [], "replicas take turns by it, whatever its name is");
     let kubelet = json!({"kind": "Lease", "metadata": {"name": "a", "namespace": "kube-node-lease"},
         "spec": {"renewTime": "2026-11-28T08:00:00Z"}});
     let objects = read(&json!([kubelet]));
