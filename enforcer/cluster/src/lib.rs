@@ -28,6 +28,7 @@ mod error;
 mod events;
 pub mod extender;
 mod forward;
+pub mod gate;
 mod kubectl;
 mod newest;
 mod node;

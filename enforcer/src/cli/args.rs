@@ -38,7 +38,8 @@ pub use self::{
     replay::ReplayArgs,
     rule::RuleParser,
     scheduler::{
-        LeaseName, SchedulerArgs, SchedulerCommand, SchedulerConfigArgs, SchedulerServeArgs, UnknownNodes,
+        LeaseName, SchedulerArgs, SchedulerCommand, SchedulerConfigArgs, SchedulerGateArgs,
+        SchedulerServeArgs, Uncomputed, UnknownNodes,
     },
     synthetic::{SyntheticCluster, SyntheticLine},
     top::{SortBy, Top, View},

@@ -1,13 +1,18 @@
-//! `numa-enforcer scheduler`: the extender, and the configuration of its kube-scheduler.
+//! `numa-enforcer scheduler`: the extender, the configuration of its kube-scheduler, and the gate.
 
 use std::{io::Write, time::Duration};
 
 use anyhow::Context as _;
 use enforcer_cluster::{ElectionSettings, LeaseTiming, TlsFiles};
-use enforcer_core::cluster::extender::{Binder, ExtenderSettings, Packing};
+use enforcer_core::cluster::{
+    extender::{Binder, ExtenderSettings, Packing},
+    gate::{GateSettings, UncomputedPods},
+};
 
 use super::{Exit, args, terminal};
-use crate::scheduler::{SchedulerSettings, ServedExtender, attached_configuration, configuration, serve};
+use crate::scheduler::{
+    SchedulerSettings, ServedExtender, ServedGate, attached_configuration, configuration, serve, serve_gate,
+};
 
 /// Longest time for the last lines of the log.
 const LAST_WORDS: Duration = Duration::from_millis(100);
@@ -15,6 +20,7 @@ const LAST_WORDS: Duration = Duration::from_millis(100);
 pub(super) fn run(command: args::SchedulerCommand, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match command {
         args::SchedulerCommand::Serve(args) => serve_until_signal(args),
+        args::SchedulerCommand::Gate(args) => place_until_signal(args),
         args::SchedulerCommand::Config(args) => {
             let settings = SchedulerSettings {
                 scheduler_name: args.scheduler_name,
@@ -46,19 +52,15 @@ fn serve_until_signal(args: args::SchedulerServeArgs) -> anyhow::Result<Exit> {
         // The arguments require each other.
         _ => None,
     };
-    let lease = args.lease.map(|args::LeaseName { namespace, name }| {
-        let timing = LeaseTiming::default();
-        ElectionSettings { namespace, name, timing }
-    });
     let served = serve(ServedExtender {
         listen: args.listen,
         tls,
-        lease,
+        lease: args.lease.map(election),
         probes: args.probes,
         kubeconfig: args.kubeconfig,
         settings: ExtenderSettings {
             binder: binder(args.filter_only),
-            packing: if args.spread { Packing::Spread } else { Packing::Pack },
+            packing: packing(args.spread),
             allows_unknown_nodes: args.unknown_nodes == args::UnknownNodes::Allow,
             ..ExtenderSettings::default()
         },
@@ -67,6 +69,41 @@ fn serve_until_signal(args: args::SchedulerServeArgs) -> anyhow::Result<Exit> {
     });
     let _ = log.finish(LAST_WORDS);
     served.map(|()| Exit::Ok)
+}
+
+fn place_until_signal(args: args::SchedulerGateArgs) -> anyhow::Result<Exit> {
+    let (_level, log) = terminal::log_to_stderr().context("starting the log")?;
+    let served = serve_gate(ServedGate {
+        probes: args.probes,
+        kubeconfig: args.kubeconfig,
+        settings: ExtenderSettings {
+            binder: Binder::Scheduler,
+            packing: packing(args.spread),
+            allows_unknown_nodes: args.unknown_nodes == args::UnknownNodes::Allow,
+            ..ExtenderSettings::default()
+        },
+        gate: GateSettings {
+            uncomputed: match args.uncomputed {
+                args::Uncomputed::Release => UncomputedPods::Release,
+                args::Uncomputed::Hold => UncomputedPods::Hold,
+                args::Uncomputed::Place => UncomputedPods::Place,
+            },
+            late_after: i64::try_from(args.late.get().as_secs()).unwrap_or(i64::MAX),
+        },
+        lease: args.lease.map(election),
+        settles: args.settles.get(),
+    });
+    let _ = log.finish(LAST_WORDS);
+    served.map(|()| Exit::Ok)
+}
+
+fn election(lease: args::LeaseName) -> ElectionSettings {
+    let args::LeaseName { namespace, name } = lease;
+    ElectionSettings { namespace, name, timing: LeaseTiming::default() }
+}
+
+const fn packing(spread: bool) -> Packing {
+    if spread { Packing::Spread } else { Packing::Pack }
 }
 
 const fn binder(filter_only: bool) -> Binder {

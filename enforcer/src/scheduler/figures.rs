@@ -10,7 +10,7 @@ use std::{
 
 use enforcer_cluster::{EventTally, extender::SharedExtender};
 use enforcer_core::cluster::extender::{AnswerCounts, ExtenderTally};
-use enforcer_report::metrics::{SchedulerReport, VerbCalls, WatchedCollection};
+use enforcer_report::metrics::{GateReport, SchedulerReport, VerbCalls, WatchedCollection};
 use numa_topology::degraded::Degraded;
 use tokio::{sync::watch::Receiver, time::Instant};
 
@@ -153,9 +153,20 @@ impl Figures {
             ],
             nodes,
             collections,
+            gate: self.gate(),
             events: [("written", &self.events.tally.written), ("dropped", &self.events.tally.dropped)]
                 .map(|(result, number)| (result, number.load(Ordering::Relaxed))),
         }
+    }
+
+    fn gate(&self) -> Option<GateReport> {
+        let gate = self.shared.gate()?;
+        Some(GateReport {
+            is_active: gate.is_active(),
+            pods: gate.counts(),
+            ends: gate.ends().collect(),
+            late: gate.late(),
+        })
     }
 
     fn totals(&self) -> MutexGuard<'_, Totals> {

@@ -12,6 +12,7 @@
 mod configuration;
 mod events;
 mod figures;
+mod gate;
 mod port;
 mod readiness;
 mod service;
@@ -40,7 +41,10 @@ use tokio::{
     time::interval,
 };
 
-pub use self::configuration::{SchedulerSettings, attached_configuration, configuration};
+pub use self::{
+    configuration::{SchedulerSettings, attached_configuration, configuration},
+    gate::{ServedGate, serve_gate},
+};
 use self::{
     figures::{EventFigures, Figures},
     port::Port,
@@ -185,16 +189,20 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 /// Writes to the log what changes.
 async fn tell(figures: &Figures) {
     let mut looks = interval(LOOK);
+    let (on, off) = match figures.shared.gate() {
+        Some(_) => ("follows the cluster", "changes no pods"),
+        None => ("answers calls", "answers no calls"),
+    };
     let mut before = (Some(String::new()), vec![None; figures.all_faults().len()]);
     loop {
         looks.tick().await;
         let now = (figures.readiness.refusal(), figures.all_faults());
         if now.0.is_none() != before.0.is_none() {
             if let Some(obstacle) = &now.0 {
-                tracing::info!("answers no calls: {obstacle}");
+                tracing::info!("{off}: {obstacle}");
             } else {
                 let nodes = figures.shared.lock().nodes_with_state();
-                tracing::info!("answers calls, with the states of {nodes} nodes");
+                tracing::info!("{on}, with the states of {nodes} nodes");
             }
         }
         for (fault, was) in now.1.iter().zip(&before.1).filter(|(now, was)| now != was) {

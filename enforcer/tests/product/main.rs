@@ -21,6 +21,7 @@ mod publish;
 mod publish_once;
 mod replay;
 mod scheduler;
+mod scheduler_gate;
 mod scheduler_replicas;
 mod scheduler_tls;
 mod schema;

@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    path::PathBuf,
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
@@ -43,15 +44,7 @@ pub(crate) struct Served {
 
 impl Served {
     pub(crate) fn start(stub: &ApiStub, further: &[&str]) -> Self {
-        let files = tempfile::tempdir().unwrap();
-        let path = files.path().join("kubeconfig");
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "c",
-            "clusters": [{"name": "c", "cluster": {"server": stub.url()}}],
-            "users": [{"name": "c", "user": {}}],
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-        });
-        fs::write(&path, kubeconfig.to_string()).unwrap();
+        let (files, path) = kubeconfig(stub);
         let mut command = program(&["scheduler", "serve", "--listen", "127.0.0.1:0", "--kubeconfig"]);
         let mut child = RunningChild(command.arg(&path).args(further).spawn().unwrap());
         let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines();
@@ -124,8 +117,22 @@ impl Served {
     }
 }
 
+/// A kubeconfig for the stub, and its folder.
+pub(crate) fn kubeconfig(stub: &ApiStub) -> (TempDir, PathBuf) {
+    let files = tempfile::tempdir().unwrap();
+    let path = files.path().join("kubeconfig");
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": stub.url()}}],
+        "users": [{"name": "c", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+    });
+    fs::write(&path, kubeconfig.to_string()).unwrap();
+    (files, path)
+}
+
 /// Status and body of the answer.
-fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     write!(
@@ -143,8 +150,13 @@ fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, Strin
 
 /// A node with 8 CPUs on each of two NUMA nodes, all of them free.
 pub(crate) fn put_node(stub: &ApiStub, name: &str) {
+    put_node_of(stub, name, json!({"metadata": {"name": name, "uid": name}}));
+}
+
+/// The same, with an object of its own.
+pub(crate) fn put_node_of(stub: &ApiStub, name: &str, node: Value) {
     let machine = stub_machine();
-    stub.put(&format!("/api/v1/nodes/{name}"), json!({"metadata": {"name": name, "uid": name}}));
+    stub.put(&format!("/api/v1/nodes/{name}"), node);
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": name});
     let object = json!({
         "apiVersion": "numa-enforcer.io/v1alpha1", "kind": "NumaNodeState",

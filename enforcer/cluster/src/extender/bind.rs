@@ -195,7 +195,7 @@ fn path_of(request: &BindRequest) -> String {
 }
 
 /// Is it certain that the API server has not taken the binding, and that no other one was first?
-const fn was_not_taken(error: &ApiError) -> bool {
+pub(crate) const fn was_not_taken(error: &ApiError) -> bool {
     matches!(
         error,
         ApiError::Unreachable { .. }
@@ -206,6 +206,6 @@ const fn was_not_taken(error: &ApiError) -> bool {
     )
 }
 
-const fn is_conflict(error: &ApiError) -> bool {
+pub(crate) const fn is_conflict(error: &ApiError) -> bool {
     matches!(error, ApiError::Busy { code: 409, .. })
 }

@@ -15,6 +15,7 @@ use enforcer_core::cluster::{
     objects::PodObject,
     view::Millis,
 };
+use numa_placement::PodName;
 use tokio::sync::mpsc::Sender;
 
 use crate::events::EventTally;
@@ -65,14 +66,17 @@ impl ImpossibleEvents {
 
     /// Sends an explanation to the writer; without room it is dropped and counted.
     pub(super) fn send(&self, pod: &PodObject, note: &str) {
-        let name = &pod.request.name;
+        self.tell(&pod.request.name, &pod.uid, EventReason::NumaPlacementImpossible, note);
+    }
+
+    /// Sends an event of a pod to the writer; without room it is dropped and counted.
+    pub(super) fn tell(&self, name: &PodName, uid: &str, reason: EventReason, note: &str) {
         let object = EventObject::Pod {
             namespace: name.namespace.clone(),
             name: name.name.clone(),
-            uid: pod.uid.clone(),
+            uid: uid.to_owned(),
         };
-        let event = NodeEvent::new(object, EventReason::NumaPlacementImpossible, note);
-        if self.events.try_send(event).is_err() {
+        if self.events.try_send(NodeEvent::new(object, reason, note)).is_err() {
             self.tally.drop_events(1);
         }
     }

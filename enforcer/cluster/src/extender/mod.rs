@@ -10,6 +10,7 @@
 //! another.
 
 mod bind;
+mod gated;
 mod impossible;
 mod last_changes;
 mod protocol;
@@ -37,13 +38,17 @@ use enforcer_core::cluster::{
 use numa_placement::PodRequest;
 use tokio::{sync::mpsc::Sender, time::Instant};
 
+pub(crate) use self::{
+    bind::{is_conflict, was_not_taken},
+    gated::path_of,
+};
 use self::{impossible::ImpossibleEvents, last_changes::LastChanges};
 pub use self::{
     protocol::{BindRequest, ExtenderRequest, ProtocolError, bind_reply},
     wake::{NotAPod, OwnPod},
     watches::{Synced, WatchFaults, watch_cluster},
 };
-use crate::events::EventTally;
+use crate::{events::EventTally, gate::SharedGate};
 
 /// Most objects that are named as left out at a time.
 const NAMED: usize = 16;
@@ -66,6 +71,8 @@ pub struct SharedExtender {
     impossible: Option<ImpossibleEvents>,
     /// The pod that changes when pods are to be tried again.
     own_pod: Option<OwnPod>,
+    /// Gated pods, where this program places them.
+    gate: Option<SharedGate>,
     /// Objects that could not be read since the last look at them.
     left_out: Mutex<Vec<String>>,
     /// Completes a request by what its annotations say.
@@ -85,6 +92,7 @@ impl SharedExtender {
             changes: LastChanges::default(),
             impossible: None,
             own_pod: None,
+            gate: None,
             left_out: Mutex::default(),
             complete,
         }
@@ -109,7 +117,7 @@ impl SharedExtender {
         std::mem::take(&mut *self.left_out.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn leave_out(&self, why: String) {
+    pub(crate) fn leave_out(&self, why: String) {
         let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
         if left_out.len() < NAMED {
             left_out.push(why);

@@ -195,7 +195,11 @@ impl ClusterSink<'_> {
             WatchedKind::Pods => {
                 let pod = self.shared.completed(read_pod(text)?);
                 check_containers(&pod).map_err(|error| error.to_string())?;
-                self.shared.lock().observe_pod(pod, now);
+                let mut extender = self.shared.lock();
+                if let Some(gate) = &self.shared.gate {
+                    gate.observe_pod(&pod, &mut extender, now);
+                }
+                extender.observe_pod(pod, now);
                 return Ok(());
             }
             WatchedKind::Leases => {
@@ -214,10 +218,18 @@ impl ClusterSink<'_> {
         let pod: UnreadPod = serde_json::from_slice(text).unwrap_or_default();
         let UnreadPod { metadata: GoneObject { uid, namespace, name }, spec } = pod;
         let why = format!("pod {namespace}/{name} cannot be read: {fault}");
+        if let Some(gate) = &self.shared.gate {
+            gate.lock().observe_unread(&uid);
+        }
         self.shared.lock().observe_unread_pod(&uid, &spec.node_name, why);
     }
 
     fn note_change(&self) {
+        if self.kind != WatchedKind::Pods
+            && let Some(gate) = &self.shared.gate
+        {
+            gate.note_change();
+        }
         self.shared.changes.note(self.kind as usize, self.shared.now());
     }
 
@@ -241,6 +253,9 @@ impl ObjectSink for ClusterSink<'_> {
         self.listed = Some(BTreeSet::new());
         if self.kind == WatchedKind::Pods {
             self.shared.lock().begin_pod_list(self.shared.now());
+            if let Some(gate) = &self.shared.gate {
+                gate.lock().begin_list();
+            }
         }
     }
 
@@ -264,7 +279,13 @@ impl ObjectSink for ClusterSink<'_> {
     fn remove(&mut self, gone: &GoneObject) {
         self.note_change();
         match self.kind {
-            WatchedKind::Pods => self.shared.lock().observe_pod_gone(&gone.uid, self.shared.now()),
+            WatchedKind::Pods => {
+                self.shared.lock().observe_pod_gone(&gone.uid, self.shared.now());
+                if let Some(gate) = &self.shared.gate {
+                    gate.lock().observe_gone(&gone.uid);
+                    gate.note_change();
+                }
+            }
             WatchedKind::Leases => {
                 let Some(node) = gone.name.strip_prefix(LEASE_PREFIX) else { return };
                 let name = format!("{}/{node}", gone.namespace);
@@ -282,6 +303,10 @@ impl ObjectSink for ClusterSink<'_> {
         let listed = self.listed.take().unwrap_or_default();
         if self.kind == WatchedKind::Pods {
             self.shared.lock().end_pod_list(self.shared.now());
+            if let Some(gate) = &self.shared.gate {
+                gate.lock().end_list();
+                gate.note_change();
+            }
         }
         for gone in self.known.difference(&listed) {
             self.lose(gone);

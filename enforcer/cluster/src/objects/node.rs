@@ -9,18 +9,26 @@ use enforcer_core::cluster::{
 use numa_topology::quantity;
 use serde::Deserialize;
 
-use super::{ObjectMetadata, seconds};
+use super::seconds;
 
 /// Most taints of a node; no cluster has a tenth of it.
 const TAINTS: usize = 256;
 
 #[derive(Deserialize)]
 struct Node {
-    metadata: ObjectMetadata,
+    metadata: NodeMetadata,
     #[serde(default)]
     spec: NodeSpec,
     #[serde(default)]
     status: NodeStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NodeMetadata {
+    name: String,
+    uid: String,
+    labels: BTreeMap<String, String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -92,6 +100,7 @@ pub(crate) fn read(text: &str) -> Result<(NodeObject, Option<i64>), String> {
         is_ready: !status.conditions.iter().any(is_down),
         taints: spec.taints.into_iter().map(taint).collect(),
         allocatable,
+        labels: metadata.labels,
     };
     Ok((node, reported_at))
 }

@@ -5,7 +5,10 @@ use numa_placement::ContainerKind;
 
 use super::seconds;
 use crate::{
-    pod_object::{ContainerStatus, PodFields, PodStatus, ReadRequest, TolerationFields, VolumeFields},
+    pod_object::{
+        ContainerStatus, PodFields, PodStatus, ReadRequest, TolerationFields, VolumeFields,
+        required_and_gates,
+    },
     resize::PodCondition,
 };
 
@@ -36,6 +39,7 @@ pub(crate) fn read(text: &str) -> Result<PodObject, String> {
     let fields: PodFields = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
     let ReadRequest { request, counted } = fields.request()?;
     let mirror_of = fields.static_uid().map(str::to_owned);
+    let (required, gates) = required_and_gates(&fields);
     let PodFields { metadata, spec, status } = fields;
     let node = spec.node_name.filter(|node| !node.is_empty());
     let created = seconds(metadata.creation_timestamp.as_deref()).unwrap_or(0);
@@ -68,6 +72,8 @@ pub(crate) fn read(text: &str) -> Result<PodObject, String> {
             tolerations: tolerations.map(toleration).collect(),
             nominated_node: status.nominated_node_name.filter(|node| !is_bound && !node.is_empty()),
             binds_late: !is_bound && binds_late,
+            required,
+            gates,
         },
         counted,
         request,

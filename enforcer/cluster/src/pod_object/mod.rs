@@ -7,6 +7,7 @@
 //! Invariants: lists and amounts are bounded while they are read, because the author of a pod chooses their
 //! lengths. What an object does not say is absent or empty.
 
+mod placing;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -19,8 +20,10 @@ use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
+use serde_json::value::RawValue;
 
-pub(crate) use self::request::ReadRequest;
+use self::placing::HostPorts;
+pub(crate) use self::{placing::required_and_gates, request::ReadRequest};
 use crate::resize::PodCondition;
 
 /// Most containers of a pod, in each of its lists.
@@ -67,11 +70,17 @@ pub(crate) struct PodSpec {
     pub(crate) init_containers: AtMost<ContainerFields, CONTAINERS>,
     pub(crate) containers: AtMost<ContainerFields, CONTAINERS>,
     pub(crate) resources: Option<ContainerResources>,
+    pub(crate) overhead: AmountTexts,
     pub(crate) resource_claims: AtMost<IgnoredAny, CONTAINERS>,
     pub(crate) priority: Option<i32>,
     pub(crate) priority_class_name: String,
     pub(crate) tolerations: AtMost<TolerationFields, TOLERATIONS>,
     pub(crate) volumes: AtMost<VolumeFields, VOLUMES>,
+    pub(crate) node_selector: BTreeMap<String, String>,
+    /// Read where it matters: a fault in it is none of the pod's request.
+    affinity: Option<Box<RawValue>>,
+    scheduling_gates: Option<Box<RawValue>>,
+    topology_spread_constraints: Option<Box<RawValue>>,
 }
 
 /// A volume; only those of claims have to be there before their pod is bound.
@@ -104,6 +113,8 @@ pub(crate) struct ContainerFields {
     #[serde(default)]
     pub(crate) resources: ContainerResources,
     pub(crate) restart_policy: Option<String>,
+    #[serde(default)]
+    ports: HostPorts,
 }
 
 #[derive(Default, Deserialize)]

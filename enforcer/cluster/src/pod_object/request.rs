@@ -72,8 +72,31 @@ impl PodFields {
             Some("BestEffort") => QosClass::BestEffort,
             _ => qos_class(&request.containers),
         };
+        let counted = with_whole(spec, counted, &request)?;
         Ok(ReadRequest { request, counted })
     }
+}
+
+/// What a scheduler counts where the pod as a whole asks for something, which stands for what its containers
+/// ask for, or has the overhead of a runtime class (`PodRequests` of `k8s.io/component-helpers/resource`).
+fn with_whole(
+    spec: &PodSpec,
+    counted: Option<Amounts>,
+    request: &PodRequest,
+) -> Result<Option<Amounts>, String> {
+    if spec.overhead.0.is_empty() && !has_own_resources(spec) {
+        return Ok(counted);
+    }
+    let mut counted = counted.unwrap_or_else(|| amounts_of(request));
+    if let Some(whole) = &spec.resources {
+        counted.extend(amounts("(all)", &whole.limits)?);
+        counted.extend(amounts("(all)", &whole.requests)?);
+    }
+    for (resource, amount) in amounts("(overhead)", &spec.overhead)? {
+        let sum = counted.entry(resource).or_default();
+        *sum = sum.saturating_add(amount);
+    }
+    Ok(Some(counted))
 }
 
 /// Does the pod as a whole ask for something? The kubelet passes over an empty block.

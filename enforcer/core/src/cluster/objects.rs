@@ -3,11 +3,15 @@
 //! Invariants: values only; text becomes a value in the crate that asks the API server. What an object does
 //! not say is absent or empty, never guessed. Times are seconds since 1970 of the cluster's clocks.
 
+use std::collections::BTreeMap;
+
 use numa_placement::{PodName, PodRequest};
 use thiserror::Error;
 
 use super::{
+    gate::PodGates,
     plan::{Amounts, amounts_of},
+    required_nodes::RequiredNodes,
     state::{GROUP, NodeState, VERSION},
 };
 
@@ -32,6 +36,8 @@ pub struct NodeObject {
     pub taints: Vec<Taint>,
     /// `status.allocatable`.
     pub allocatable: Amounts,
+    /// Labels, by which pods choose it.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A published state with what its object says about it.
@@ -94,7 +100,8 @@ pub struct PodObject {
     pub ended_init: Vec<String>,
     /// What a scheduler looks at beside amounts.
     pub scheduling: PodScheduling,
-    /// What a scheduler counts, if that is not the request: while a resize in place is under way.
+    /// What a scheduler counts, if that is not the request: while a resize in place is under way, and for a
+    /// pod with amounts of its own or an overhead.
     pub counted: Option<Amounts>,
     /// Its request; with a node, what the node has allocated.
     pub request: PodRequest,
@@ -141,6 +148,10 @@ pub struct PodScheduling {
     pub nominated_node: Option<String>,
     /// Whether volumes or claims have to be there before it is bound, which may take minutes.
     pub binds_late: bool,
+    /// Nodes that it may go to by its own words.
+    pub required: RequiredNodes,
+    /// What keeps it from the scheduler.
+    pub gates: PodGates,
 }
 
 /// A taint of a node.

@@ -13,6 +13,7 @@ mod daemon;
 mod decisions;
 mod demotion;
 mod family;
+mod gate;
 mod identity;
 mod kernel_side;
 mod label;
@@ -46,6 +47,7 @@ use prometheus::{
 
 use self::family::Family;
 pub use self::{
+    gate::GateReport,
     scheduler::{SchedulerReport, VerbCalls, WatchedCollection},
     workloads::MAX_WORKLOADS,
 };

@@ -15,8 +15,9 @@ use prometheus::{
 };
 
 use super::{
-    Metrics, MetricsError, PREFIX,
+    GateReport, Metrics, MetricsError, PREFIX,
     family::{Family, FamilyOf, Scrape},
+    gate,
     number::{count, to_f64, truth},
     sections,
     values::{self, BIND_VERB, CALL_CAUSE, VERB},
@@ -57,6 +58,8 @@ pub struct SchedulerReport {
     pub collections: [(&'static str, WatchedCollection); 4],
     /// Events of pods without a place, by what became of them.
     pub events: [(&'static str, u64); 2],
+    /// Gated pods, where it places them.
+    pub gate: Option<GateReport>,
 }
 
 /// Calls of one verb.
@@ -266,13 +269,19 @@ fn put(report: &SchedulerReport, scrape: &mut Scrape) {
     for (result, number) in report.events {
         scrape.put(&EVENTS, &[result], Some(to_f64(number)));
     }
+    if let Some(report) = &report.gate {
+        gate::put(report, scrape);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
-    use enforcer_core::cluster::extender::BindCallEnd;
+    use enforcer_core::cluster::{
+        extender::BindCallEnd,
+        gate::{GateCounts, GateEnd},
+    };
 
     use super::*;
 
@@ -296,6 +305,12 @@ mod tests {
                 (name, WatchedCollection { is_degraded: name == "pods", changed })
             }),
             events: [("written", 6), ("dropped", 2)],
+            gate: Some(GateReport {
+                is_active: true,
+                pods: GateCounts { gated: 3, placed: 2, late: 1 },
+                ends: GateEnd::NAMES.iter().copied().zip(10..).collect(),
+                late: 8,
+            }),
             ..SchedulerReport::default()
         }
     }
@@ -331,6 +346,11 @@ mod tests {
             "degraded{collection=\"nodes\"} 0",
             "change_age_seconds{collection=\"nodes\"} 1.5",
             "events_total{result=\"dropped\"} 2",
+            "gate_active 1",
+            "gate_pods{state=\"placed\"} 2",
+            "gate_changes_total{end=\"placed\"} 10",
+            "gate_changes_total{end=\"no-reply\"} 15",
+            "gate_late_total 8",
         ] {
             assert!(text.contains(&format!("\nnuma_enforcer_scheduler_{line}\n")), "{line} in {text}");
         }
@@ -342,6 +362,7 @@ mod tests {
         let text = text();
         let served = text.lines().filter_map(|line| line.strip_prefix("# TYPE numa_enforcer_"));
         let served: BTreeSet<&str> = served.map(|line| line.split(' ').next().unwrap()).collect();
-        assert_eq!(served, ALL.iter().map(|family| family.name).collect());
+        let all = ALL.iter().chain(gate::ALL);
+        assert_eq!(served, all.map(|family| family.name).collect());
     }
 }

@@ -1,8 +1,8 @@
 //! Sections of metrics with their sources: for announcement, and for docs/metrics.md.
 
 use super::{
-    daemon, decisions, demotion, family::Family, identity, kernel_side, machine, moves, pressure, rebalance,
-    runtime, scheduler, widening, workloads,
+    daemon, decisions, demotion, family::Family, gate, identity, kernel_side, machine, moves, pressure,
+    rebalance, runtime, scheduler, widening, workloads,
 };
 
 /// Metrics that come from the same place.
@@ -99,8 +99,9 @@ pub(super) fn sections() -> [Section; 13] {
 pub(super) fn of_scheduler() -> Section {
     Section {
         title: "The scheduler",
-        source: "`numa-enforcer scheduler serve`, at `/metrics` of its own ports; as of the scrape, and counted since its start.",
-        families: scheduler::ALL.to_vec(),
+        source: "`numa-enforcer scheduler serve` and `scheduler gate`, at `/metrics` of their own ports; as of the scrape, and \
+                 counted since their start. Those of the gate are of the second alone.",
+        families: [scheduler::ALL, gate::ALL].concat(),
     }
 }
 

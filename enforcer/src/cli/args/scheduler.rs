@@ -35,6 +35,12 @@ pub enum SchedulerCommand {
     Serve(SchedulerServeArgs),
     /// Print the configuration of that kube-scheduler.
     Config(SchedulerConfigArgs),
+    /// Give gated pods their nodes, where the scheduler cannot be configured.
+    ///
+    /// A pod with the scheduling gate numa-enforcer.io/placement gets a node that has its CPUs, memory and
+    /// devices free together, as a required node affinity, and loses the gate; any scheduler then binds it
+    /// there.
+    Gate(SchedulerGateArgs),
 }
 
 /// Arguments of `scheduler serve`.
@@ -119,6 +125,57 @@ impl FromStr for LeaseName {
             _ => Err("a lease is NAMESPACE/NAME"),
         }
     }
+}
+
+/// Arguments of `scheduler gate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Exit codes: 0 ended by a signal, 2 failed, 64 usage
+
+Examples:
+  numa-enforcer scheduler gate --lease numa-enforcer/gate
+  numa-enforcer scheduler gate --uncomputed hold --kubeconfig ~/.kube/config")]
+pub struct SchedulerGateArgs {
+    /// Answer /live, /ready and /metrics there
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9481")]
+    pub probes: SocketAddr,
+    /// Ask this API server [default: that of the pod]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Prefer nodes with much left over to nodes with little
+    #[arg(long)]
+    pub spread: bool,
+    /// Whether nodes are used that have never published a state
+    #[arg(long, value_enum, value_name = "ANSWER", default_value = "allow")]
+    pub unknown_nodes: UnknownNodes,
+    /// What becomes of pods with requirements that are not computed.
+    ///
+    /// These are required affinity to other pods, constraints of their spread, host ports,
+    /// claims and their volumes, and claims of devices.
+    #[arg(long, value_enum, value_name = "FATE", default_value = "release")]
+    pub uncomputed: Uncomputed,
+    /// A pod that is not bound so long after it got its node is late
+    #[arg(long, value_name = "TIME", default_value = "2m")]
+    pub late: HumanDuration,
+    /// Be one of several replicas: only the one that holds this lease changes pods
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub lease: Option<LeaseName>,
+    /// Change no pod for so long after the start, and after another replica led.
+    ///
+    /// A change that a former process has sent may still land.
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    pub settles: HumanDuration,
+}
+
+/// What becomes of gated pods that are not computed whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Uncomputed {
+    /// They lose the gate and get no node: the scheduler chooses one by sums.
+    Release,
+    /// They stay gated.
+    Hold,
+    /// They get a node as if they had no such requirement.
+    Place,
 }
 
 /// Answer for nodes that have never published a state.

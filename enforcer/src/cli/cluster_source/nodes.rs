@@ -40,7 +40,7 @@ pub(in crate::cli) fn with_pods(objects: ClusterObjects) -> (Vec<HostNode>, Vec<
         let mut view = NodeView::default();
         let state = states.get(&node.name);
         notes.extend(state.and_then(|state| observe(&mut view, &node, state, &leases)));
-        let NodeObject { name, is_cordoned, is_ready, taints, allocatable, .. } = node;
+        let NodeObject { name, is_cordoned, is_ready, taints, allocatable, labels, .. } = node;
         let mut sums = NodeSums::new(allocatable);
         let of_node = by_node.remove(&name).unwrap_or_default();
         let mut hosted = Vec::new();
@@ -60,7 +60,8 @@ pub(in crate::cli) fn with_pods(objects: ClusterObjects) -> (Vec<HostNode>, Vec<
             view.observe_bound_together(&held);
         }
         let mut node = PlannedNode::new(name, sums, view);
-        (node.is_cordoned, node.is_ready, node.taints) = (is_cordoned, is_ready, taints);
+        (node.is_cordoned, node.is_ready) = (is_cordoned, is_ready);
+        (node.taints, node.labels) = (taints, labels);
         hosts.push(HostNode { node, pods: hosted });
     }
     note_first(&notes);

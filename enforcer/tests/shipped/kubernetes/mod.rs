@@ -13,7 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+        admissionregistration::{
+            v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding},
+            v1alpha1::{MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding},
+        },
         apps::v1::{DaemonSet, Deployment},
         core::v1::{ConfigMap, Namespace, ResourceQuota, Service, ServiceAccount},
         networking::v1::NetworkPolicy,
@@ -44,6 +47,13 @@ fn complaints(object: &Value) -> Vec<String> {
         "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding" => {
             complaints_of::<ValidatingAdmissionPolicyBinding>(object)
         }
+        // The types are older than version 1 of these, which has the same fields.
+        "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" => {
+            complaints_of::<MutatingAdmissionPolicy>(&as_alpha(object))
+        }
+        "admissionregistration.k8s.io/v1/MutatingAdmissionPolicyBinding" => {
+            complaints_of::<MutatingAdmissionPolicyBinding>(&as_alpha(object))
+        }
         "apiextensions.k8s.io/v1/CustomResourceDefinition" => {
             complaints_of::<CustomResourceDefinition>(object)
         }
@@ -62,6 +72,12 @@ fn complaints(object: &Value) -> Vec<String> {
         "v1/ServiceAccount" => complaints_of::<ServiceAccount>(object),
         _ => vec![format!("{kind} is not a kind that this test knows")],
     }
+}
+
+fn as_alpha(object: &Value) -> Value {
+    let mut alpha = object.clone();
+    alpha["apiVersion"] = json!("admissionregistration.k8s.io/v1alpha1");
+    alpha
 }
 
 /// What the pods of a preset are.
@@ -133,6 +149,8 @@ fn every_object_with_every_switch_on_is_what_the_api_knows() {
         "CustomResourceDefinition",
         "DaemonSet",
         "Deployment",
+        "MutatingAdmissionPolicy",
+        "MutatingAdmissionPolicyBinding",
         "Namespace",
         "NetworkPolicy",
         "PodDisruptionBudget",

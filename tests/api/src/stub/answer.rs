@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{
     Shared, StubBinding, StubState, binding,
     fault::Fault,
+    json_patch,
     request::{Target, parameter},
     store::{Store, merge},
     watch,
@@ -127,6 +128,19 @@ fn serve(
                 return refused(409, "Conflict", "the object has been modified", &[]);
             }
             (200, sent)
+        }
+        (&Method::PATCH, Some(old)) if media.starts_with("application/json-patch") => {
+            let mut wanted = old.clone();
+            if let Err(fault) = json_patch::apply(&mut wanted, &sent) {
+                return refused(422, "Invalid", &fault, &[]);
+            }
+            if wanted["metadata"]["resourceVersion"] != old["metadata"]["resourceVersion"] {
+                return refused(409, "Conflict", "the object has been modified", &[]);
+            }
+            if let Some(fault) = json_patch::forbidden_change(&old, &wanted) {
+                return refused(422, "Invalid", fault, &[]);
+            }
+            (200, wanted)
         }
         (&Method::PATCH, Some(mut old)) => {
             merge(&mut old, &sent);

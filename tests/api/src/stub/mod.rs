@@ -1,12 +1,14 @@
 //! A stand-in for an API server, in memory: objects of any kind, and failures on request.
 //!
 //! It serves lists, watches (resource versions, bookmarks, 410), creation, replacement, deletion, merge
-//! patches and server-side apply. Apply is a plain merge: it has no field managers, so conflicts are asked
-//! for ([`Fault`]). It checks no schema. A path of no kind is answered with 404 and a `Status`.
+//! patches, lists of operations (RFC 6902) and server-side apply. Apply is a plain merge: it has no field
+//! managers, so conflicts are asked for ([`Fault`]). It checks no schema. A path of no kind is answered
+//! with 404 and a `Status`.
 
 mod answer;
 mod binding;
 mod fault;
+mod json_patch;
 mod request;
 mod store;
 mod watch;

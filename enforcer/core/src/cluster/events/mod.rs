@@ -37,6 +37,10 @@ pub enum EventReason {
     NumaPlacementRefused,
     /// No node of the cluster has a place for a pod.
     NumaPlacementImpossible,
+    /// A gated pod was released without a node, because its requirements are not computed whole.
+    NumaPlacementSkipped,
+    /// A pod that was placed by its gate is still not bound.
+    NumaPlacementLate,
     /// The node did with a pod something else than its published state predicted.
     NumaPredictionWrong,
     /// The node's kubelet runs with other settings than before.
@@ -53,7 +57,9 @@ impl EventReason {
             Self::NumaCorrected => "Moving",
             Self::NumaMemoryWidened => "Widening",
             Self::NumaPlacementRefused => "Placing",
-            Self::NumaPlacementImpossible => "Scheduling",
+            Self::NumaPlacementImpossible | Self::NumaPlacementSkipped | Self::NumaPlacementLate => {
+                "Scheduling"
+            }
             Self::NumaPredictionWrong => "Predicting",
             Self::KubeletConfigurationChanged | Self::NumaStateInexact => "Publishing",
         }
@@ -66,6 +72,8 @@ impl EventReason {
             | Self::NumaMemoryWidened
             | Self::NumaPlacementRefused
             | Self::NumaPlacementImpossible
+            | Self::NumaPlacementSkipped
+            | Self::NumaPlacementLate
             | Self::NumaPredictionWrong
             | Self::NumaStateInexact => true,
             Self::NumaCorrected | Self::KubeletConfigurationChanged => false,

@@ -63,6 +63,17 @@ impl Attempts {
         self.0.get(uid)
     }
 
+    /// Node of the reservation of a pod.
+    pub(super) fn node_of(&self, uid: &str) -> Option<&str> {
+        Some(&self.0.get(uid)?.reservation.as_ref()?.node)
+    }
+
+    /// Has the pod a reservation on this node that no time ends?
+    pub(super) fn is_held(&self, uid: &str, node: &str) -> bool {
+        let reservation = self.0.get(uid).and_then(|attempt| attempt.reservation.as_ref());
+        reservation.is_some_and(|one| one.node == node && one.until == Millis::MAX)
+    }
+
     /// Ends the reservation of a pod; returns its node.
     pub(super) fn release(&mut self, uid: &str) -> Option<String> {
         self.0.get_mut(uid)?.reservation.take().map(|reservation| reservation.node)

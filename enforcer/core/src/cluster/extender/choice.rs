@@ -61,10 +61,10 @@ impl FilterAnswer {
 }
 
 /// How good a node is: less is better.
-type NodeRank = (usize, i64, Result<usize, Reverse<usize>>);
+pub(super) type NodeRank = (usize, i64, Result<usize, Reverse<usize>>);
 
 /// What a node has for a pod.
-enum NodeOffer {
+pub(super) enum NodeOffer {
     /// The pod may go there without one.
     Free(AnswerGroup),
     /// A place of this rank.
@@ -151,7 +151,8 @@ impl Extender {
 }
 
 impl ExtenderSettings {
-    fn offer(&self, said: &NodeReport) -> NodeOffer {
+    /// What a node has for a pod that has answered so.
+    pub(super) fn offer(&self, said: &NodeReport) -> NodeOffer {
         match &said.answer.verdict {
             Verdict::NotConcerned => NodeOffer::Free(AnswerGroup::NotConcerned),
             Verdict::Fits(place) => NodeOffer::Place((

@@ -21,6 +21,7 @@ mod attempts;
 mod binding;
 mod choice;
 mod decision;
+mod held;
 mod impossible;
 mod node;
 mod parked;

@@ -26,7 +26,7 @@ const LONG: Millis = 600_000;
 #[derive(Debug, Default)]
 pub(super) struct ExtenderNode {
     pub(super) view: NodeView,
-    object: Option<NodeObject>,
+    pub(super) object: Option<NodeObject>,
     origin: StateOrigin,
     kubelet_version: String,
     /// Of the newest state that was taken.

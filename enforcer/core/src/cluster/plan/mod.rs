@@ -10,6 +10,7 @@
 //!
 //! Cost: one admission for each node and kind of pod; a node is asked again only after a pod was put on it.
 
+mod entry;
 mod report;
 mod sums;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use self::report::RefusalGroups;
+pub(super) use self::{entry::NodeEntry, sums::too_full};
 pub use self::{
     report::{CLUSTER_PLAN_SCHEMA_VERSION, ClusterPlanReport, PodPlan, RefusedNodes},
     sums::{Amounts, CPU, NodeSums, PODS, amounts_of},
@@ -70,6 +72,8 @@ pub struct PlannedNode {
     pub is_ready: bool,
     /// Taints that keep pods away which do not tolerate them.
     pub taints: Vec<Taint>,
+    /// Labels, by which pods choose it.
+    pub labels: BTreeMap<String, String>,
     /// What a scheduler counts.
     pub sums: NodeSums,
     /// Its state and the pods bound since.
@@ -79,20 +83,22 @@ pub struct PlannedNode {
 impl PlannedNode {
     /// A node that a scheduler may use, without taints.
     pub const fn new(name: String, sums: NodeSums, view: NodeView) -> Self {
-        Self { name, is_cordoned: false, is_ready: true, taints: Vec::new(), sums, view }
+        Self {
+            name,
+            is_cordoned: false,
+            is_ready: true,
+            taints: Vec::new(),
+            labels: BTreeMap::new(),
+            sums,
+            view,
+        }
     }
 
     /// Why no scheduler puts the pod on the node, whatever is free there.
     pub(super) fn turns_away(&self, scheduling: &PodScheduling) -> Option<NodeRefusal> {
-        let tolerates_cordon = || scheduling.untolerated(&[Taint::unschedulable()]).is_none();
-        if self.is_cordoned && !tolerates_cordon() {
-            return Some(NodeRefusal::plain("node(s) were unschedulable"));
-        }
-        if !self.is_ready {
-            return Some(NodeRefusal::plain("node(s) were not ready"));
-        }
-        let Taint { key, value, .. } = scheduling.untolerated(&self.taints)?;
-        Some(NodeRefusal::plain(&format!("node(s) had untolerated taint {{{key}: {value}}}")))
+        let Self { name, is_cordoned, is_ready, taints, labels, .. } = self;
+        let entry = NodeEntry { name, is_cordoned: *is_cordoned, is_ready: *is_ready, taints, labels };
+        entry.turns_away(scheduling)
     }
 }
 

@@ -35,22 +35,7 @@ impl NodeSums {
     /// Resources that are too short for these amounts: by name those that the node has, then extended ones
     /// that it does not have at all.
     pub(in crate::cluster) fn shortages(&self, amounts: &Amounts) -> impl Iterator<Item = ResourceShortage> {
-        let asked = |resource: &String| amounts.get(resource).copied().unwrap_or(0);
-        let shortage = move |resource: &String, free| ResourceShortage {
-            resource: resource.clone(),
-            container: None,
-            numa_nodes: None,
-            wanted: asked(resource),
-            free,
-        };
-        let known = self.allocatable.iter().filter_map(move |(resource, allocatable)| {
-            let used = self.used.get(resource).copied().unwrap_or(0);
-            let free = allocatable.saturating_sub(used);
-            (asked(resource) > free).then(|| shortage(resource, free))
-        });
-        let is_missing =
-            |resource: &&String| resource.contains('/') && !self.allocatable.contains_key(*resource);
-        known.chain(amounts.keys().filter(is_missing).map(move |resource| shortage(resource, 0)))
+        shortages(&self.allocatable, &self.used, amounts)
     }
 
     /// The same without pods of these amounts.
@@ -62,11 +47,7 @@ impl NodeSums {
 
     /// Why no scheduler puts the pod on the node, whatever its NUMA nodes have.
     pub(in crate::cluster) fn too_full(&self, amounts: &Amounts) -> Option<NodeRefusal> {
-        let short = self.shortages(amounts).next()?;
-        if short.resource == PODS {
-            return Some(NodeRefusal::plain("Too many pods"));
-        }
-        Some(NodeRefusal::plain(&format!("Insufficient {}", short.resource)))
+        too_full(&self.allocatable, &self.used, amounts)
     }
 
     /// No longer counts a pod.
@@ -91,6 +72,42 @@ impl NodeSums {
         let of = |amounts: &Amounts| amounts.get(CPU).copied().unwrap_or(0);
         of(&self.allocatable).saturating_sub(of(&self.used))
     }
+}
+
+/// Why no scheduler puts a pod of these amounts on a node that has the first amounts, of which pods use the
+/// second.
+pub(in crate::cluster) fn too_full(
+    allocatable: &Amounts,
+    used: &Amounts,
+    amounts: &Amounts,
+) -> Option<NodeRefusal> {
+    let short = shortages(allocatable, used, amounts).next()?;
+    if short.resource == PODS {
+        return Some(NodeRefusal::plain("Too many pods"));
+    }
+    Some(NodeRefusal::plain(&format!("Insufficient {}", short.resource)))
+}
+
+fn shortages(
+    allocatable: &Amounts,
+    used: &Amounts,
+    amounts: &Amounts,
+) -> impl Iterator<Item = ResourceShortage> {
+    let asked = |resource: &String| amounts.get(resource).copied().unwrap_or(0);
+    let shortage = move |resource: &String, free| ResourceShortage {
+        resource: resource.clone(),
+        container: None,
+        numa_nodes: None,
+        wanted: asked(resource),
+        free,
+    };
+    let known = allocatable.iter().filter_map(move |(resource, allocatable)| {
+        let used = used.get(resource).copied().unwrap_or(0);
+        let free = allocatable.saturating_sub(used);
+        (asked(resource) > free).then(|| shortage(resource, free))
+    });
+    let is_missing = |resource: &&String| resource.contains('/') && !allocatable.contains_key(*resource);
+    known.chain(amounts.keys().filter(is_missing).map(move |resource| shortage(resource, 0)))
 }
 
 /// Amounts that a scheduler counts for a pod: the peak of its stages, and the pod itself.

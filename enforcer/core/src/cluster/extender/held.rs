@@ -1,0 +1,48 @@
+//! Places that are held until the API shows what became of their pods, for a [gate](crate::cluster::gate).
+//!
+//! Invariant: such a place ends by what the API shows of its pod, by a later call for it, or by an order to
+//! release it; never by time.
+
+use super::{Extender, choice::NodeOffer};
+use crate::cluster::{
+    objects::{NodeObject, PodObject},
+    view::Millis,
+};
+
+impl Extender {
+    /// The Nodes, in ascending order of name.
+    pub fn node_objects(&self) -> impl Iterator<Item = &NodeObject> {
+        self.nodes.values().filter_map(|node| node.object.as_ref())
+    }
+
+    /// Has a manager of any node a say about the pod?
+    pub fn has_say(&mut self, pod: &PodObject, now: Millis) -> bool {
+        let known = self.nodes.iter().filter(|(_, node)| node.object.is_some());
+        let names: Vec<String> = known.map(|(name, _)| name.clone()).collect();
+        let said = self.ask_all(pod, &names, now);
+        said.iter().any(|said| !matches!(self.settings.offer(said), NodeOffer::Free(_)))
+    }
+
+    /// The node where a pod without a node holds a place.
+    pub fn held_on(&self, uid: &str) -> Option<&str> {
+        self.attempts.node_of(uid)
+    }
+
+    /// Holds a place for a pod that can go to this node alone.
+    pub fn hold(&mut self, pod: &PodObject, node: &str, now: Millis) {
+        if self.pods.contains_key(&pod.uid) || self.attempts.is_held(&pod.uid, node) {
+            return;
+        }
+        self.release(&pod.uid);
+        self.attempts.begin(&pod.uid, 0, &pod.request, now);
+        // Its Node may be shown later, by another watch.
+        let known = self.nodes.entry(node.to_owned()).or_default();
+        known.view.reserve(&pod.uid, &pod.request, Millis::MAX);
+        self.attempts.reserve(&pod.uid, node, Millis::MAX);
+    }
+
+    /// Gives up the place that a pod without a node holds.
+    pub fn release_hold(&mut self, uid: &str) {
+        self.release(uid);
+    }
+}
