@@ -28,7 +28,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use enforcer_cluster::{
     ApiConnection, Election, ElectionSettings, EventTally, ServerTls, TlsFiles, WatchLimits,
-    extender::{OwnPod, SharedExtender, Synced, WatchFaults, watch_cluster},
+    extender::{OwnPod, SchedulerWake, SharedExtender, Synced, WatchFaults, watch_cluster},
 };
 use enforcer_core::cluster::extender::{Binder, ExtenderSettings, WorkSharing};
 use enforcer_report::metrics::Metrics;
@@ -114,7 +114,7 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
     });
     let threads = available_parallelism().map_or(1, |threads| threads.get().min(MOST_THREADS));
     shared.lock().share_work(WorkSharing::new(threads, at_once));
-    let shared = Arc::new(shared.with_events(impossible, Arc::clone(&tally)).waking_with(own_pod));
+    let shared = Arc::new(shared.with_events(impossible, Arc::clone(&tally)));
     let (synced, faults) = (watch::Sender::new(Synced::default()), WatchFaults::default());
     let [nodes, states, pods, _leases] = &faults.degraded;
     let mut election = lease.map(Election::new);
@@ -128,9 +128,9 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
     });
     let told = faults.degraded.each_ref().map(watch::Sender::subscribe);
     let written = EventFigures { tally: Arc::clone(&tally), unwritten: unwritten.subscribe() };
-    let unusable = watch::Sender::new(None);
-    let beside =
-        election.as_ref().map(Election::degraded).into_iter().chain([unusable.subscribe()]).collect();
+    let (unusable, wake) = (watch::Sender::new(None), own_pod.map(SchedulerWake::new));
+    let beside = [election.as_ref().map(Election::degraded), wake.as_ref().map(SchedulerWake::degraded)];
+    let beside = beside.into_iter().flatten().chain([unusable.subscribe()]).collect();
     let figures = Figures::new(Arc::clone(&shared), Arc::clone(&readiness), told, written, beside);
     let figures = Arc::new(figures);
     let scraped = Arc::clone(&figures);
@@ -164,10 +164,17 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
             None => std::future::pending::<()>().await,
         }
     };
+    let waking = async {
+        match &wake {
+            Some(wake) => match wake.run(&connection, &shared).await {},
+            None => std::future::pending::<()>().await,
+        }
+    };
     tokio::select! {
         () = probing => {}
         never = serving => match never {},
         () = electing => {}
+        () = waking => {}
         () = watch_cluster(&connection, &shared, WatchLimits::default(), &synced, &faults) => {}
         () = Box::pin(events::write(&connection, found, &tally, &unwritten)) => {}
         () = tell(&figures) => {}

@@ -45,7 +45,7 @@ pub(crate) use self::{
 use self::{impossible::ImpossibleEvents, last_changes::LastChanges};
 pub use self::{
     protocol::{BindRequest, ExtenderRequest, ProtocolError, bind_reply},
-    wake::{NotAPod, OwnPod},
+    wake::{NotAPod, OwnPod, SchedulerWake},
     watches::{Synced, WatchFaults, watch_cluster},
 };
 use crate::{events::EventTally, gate::SharedGate};
@@ -69,8 +69,6 @@ pub struct SharedExtender {
     changes: LastChanges,
     /// Where pods without a place are told.
     impossible: Option<ImpossibleEvents>,
-    /// The pod that changes when pods are to be tried again.
-    own_pod: Option<OwnPod>,
     /// Gated pods, where this program places them.
     gate: Option<SharedGate>,
     /// Objects that could not be read since the last look at them.
@@ -91,7 +89,6 @@ impl SharedExtender {
             bind_ends: array::from_fn(|_| AtomicU64::new(0)),
             changes: LastChanges::default(),
             impossible: None,
-            own_pod: None,
             gate: None,
             left_out: Mutex::default(),
             complete,
@@ -102,13 +99,6 @@ impl SharedExtender {
     #[must_use]
     pub fn with_events(mut self, events: Sender<NodeEvent>, tally: Arc<EventTally>) -> Self {
         self.impossible = Some(ImpossibleEvents { events, tally, told: Mutex::default() });
-        self
-    }
-
-    /// Changes the status of this pod when kube-scheduler is to try pods again that no node had a place for.
-    #[must_use]
-    pub fn waking_with(mut self, own_pod: Option<OwnPod>) -> Self {
-        self.own_pod = own_pod;
         self
     }
 

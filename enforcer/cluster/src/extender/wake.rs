@@ -5,15 +5,21 @@
 //! which is a change of a Pod. The role `system:kube-scheduler` allows that already (`pods/status`), and the
 //! kubelet keeps conditions that are not its own.
 //!
+//! A kube-scheduler before 1.32 asks its own plugins alone about such a change: there a pod waits as before.
+//!
 //! Invariants: at most one change in [`PERIOD`]. None without a pod that waits and a change that may help it.
 
-use std::{convert::Infallible, future::pending, str::FromStr, time::Duration};
+use std::{convert::Infallible, str::FromStr, time::Duration};
 
 use hyper::Method;
 use jiff::Timestamp;
+use numa_topology::degraded::Degraded;
 use serde_json::json;
 use thiserror::Error;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::{
+    sync::watch::{self, Receiver, Sender},
+    time::{MissedTickBehavior, interval, sleep},
+};
 
 use super::SharedExtender;
 use crate::{
@@ -27,6 +33,8 @@ const CONDITION: &str = "numa-enforcer.io/NodesChanged";
 const PERIOD: Duration = Duration::from_secs(1);
 /// Time until the next attempt after one that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
+/// Effect of a scheduler that cannot be told.
+const EFFECT: &str = "pods without a place wait for a change of another object, or for five minutes";
 /// Manager of the condition.
 const FIELD_MANAGER: &str = "numa-enforcer-scheduler";
 
@@ -57,19 +65,38 @@ impl FromStr for OwnPod {
     }
 }
 
-/// Tells of what may help pods, as long as it is polled.
-pub(super) async fn wake_pods(connection: &ApiConnection, shared: &SharedExtender) -> Infallible {
-    let Some(own) = &shared.own_pod else { return pending().await };
-    let mut looks = interval(PERIOD);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        looks.tick().await;
-        if !shared.lock().take_wake() {
-            continue;
-        }
-        while let Err(error) = tell(connection, own).await {
-            shared.leave_out(format!("pods without a place wait for up to five minutes: {error}"));
-            sleep(AFTER_FAILURE).await;
+/// What tells kube-scheduler.
+#[derive(Debug)]
+pub struct SchedulerWake {
+    own: OwnPod,
+    degraded: Sender<Option<Degraded>>,
+}
+
+impl SchedulerWake {
+    /// Tells it by this pod.
+    pub fn new(own: OwnPod) -> Self {
+        Self { own, degraded: watch::Sender::new(None) }
+    }
+
+    /// Why it cannot be told, while that is so.
+    pub fn degraded(&self) -> Receiver<Option<Degraded>> {
+        self.degraded.subscribe()
+    }
+
+    /// Tells of what may help pods, as long as it is polled.
+    pub async fn run(&self, connection: &ApiConnection, shared: &SharedExtender) -> Infallible {
+        let mut looks = interval(PERIOD);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            if !shared.lock().take_wake() {
+                continue;
+            }
+            while let Err(error) = tell(connection, &self.own).await {
+                self.degraded.send_replace(Some(Degraded::new("wake", error.to_string(), EFFECT)));
+                sleep(AFTER_FAILURE).await;
+            }
+            self.degraded.send_replace(None);
         }
     }
 }
@@ -78,9 +105,12 @@ async fn tell(connection: &ApiConnection, own: &OwnPod) -> Result<(), ApiError> 
     let OwnPod { namespace, name } = own;
     let path =
         format!("/api/v1/namespaces/{namespace}/pods/{name}/status?fieldManager={FIELD_MANAGER}&force=true");
-    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let now = Timestamp::now();
+    let since = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    // Two changes within a second differ, too: the API server passes over one without a difference.
+    let message = format!("at {now} a node may have had a place for pods that no node had a place for");
     let condition = json!({"type": CONDITION, "status": "True", "reason": "StateChanged",
-        "lastTransitionTime": now, "message": "pods that no node had a place for are tried again"});
+        "lastTransitionTime": since, "message": message});
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
         "status": {"conditions": [condition]}});
     connection.request("patch", Method::PATCH, &path, APPLY, pod.to_string().as_bytes()).await.map(drop)

@@ -14,7 +14,7 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use super::{SharedExtender, protocol::check_containers, wake::wake_pods};
+use super::{SharedExtender, protocol::check_containers};
 use crate::{
     connection::ApiConnection,
     objects::{LEASE_PREFIX, read_lease, read_node, read_pod, read_state},
@@ -147,7 +147,6 @@ pub async fn watch_cluster(
         _ = Box::pin(follow(connection, leases, limits, &mut of_leases, leases_fault)) => {}
         _ = pass_time(connection, shared) => {}
         _ = settle_bindings(connection, shared) => {}
-        _ = Box::pin(wake_pods(connection, shared)) => {}
     }
 }
 

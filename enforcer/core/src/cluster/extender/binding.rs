@@ -263,6 +263,7 @@ impl Extender {
         for other in claimed.iter().filter(|claimed| Some(claimed.as_str()) != node) {
             if let Some(other) = self.nodes.get_mut(other) {
                 other.view.forget(uid);
+                self.parked.help();
             }
         }
         claimed.iter().any(|claimed| Some(claimed.as_str()) == node)

@@ -194,9 +194,15 @@ impl Extender {
         let name = object.name.clone();
         let node = self.nodes.entry(name.clone()).or_default();
         let pod_lists = self.pod_lists;
+        let before = self.parked.are_waiting().then(|| node.view.taken(now));
         let Some(taken) = node.observe_state(object, pod_lists, now) else { return };
         node.view.share_parts(&mut self.parts);
-        self.parked.help();
+        if let Some(before) = before
+            && let Some(after) = node.view.taken(now)
+            && before.is_none_or(|before| after.lacks_some_of(&before))
+        {
+            self.parked.help();
+        }
         for (uid, outcome) in self.claims.covered(&name, &taken) {
             match outcome {
                 PredictionOutcome::Right => self.tally.as_predicted += 1,
@@ -239,7 +245,6 @@ impl Extender {
     pub fn tick(&mut self, now: Millis, server_now: i64) {
         for uid in self.attempts.expired(now) {
             self.release(&uid);
-            self.parked.help();
         }
         // Without any lease the daemons keep none.
         let has_all = self.leases_known && !self.leases.is_empty();
@@ -259,6 +264,7 @@ impl Extender {
             && let Some(node) = self.nodes.get_mut(&name)
         {
             node.view.release(uid);
+            self.parked.help();
         }
     }
 }

@@ -154,11 +154,13 @@ impl ExtenderNode {
         self.show_fault();
     }
 
-    /// Notes that a pod can be read, or is gone.
-    pub(super) fn forget_unread(&mut self, uid: &str) {
-        if self.unread.remove(uid).is_some() {
+    /// Notes that a pod can be read, or is gone; returns whether it could not be read before.
+    pub(super) fn forget_unread(&mut self, uid: &str) -> bool {
+        let was_unread = self.unread.remove(uid).is_some();
+        if was_unread {
             self.show_fault();
         }
+        was_unread
     }
 
     /// Gives no answer for a while: a prediction about this pod was wrong.

@@ -5,7 +5,8 @@
 //! change of another object the pod waits for five minutes (`flushUnschedulablePodsLeftover` in
 //! pkg/scheduler/backend/queue). Idea: this is noted here, and the caller changes a Pod of its own.
 //!
-//! Invariant: where no pod waits, or nothing has changed since it was refused, nothing is asked for.
+//! Invariant: where no pod waits, or no place has become free and no node known since it was refused, nothing
+//! is asked for.
 
 use super::Extender;
 
@@ -27,6 +28,11 @@ impl ParkedPods {
         if *self == Self::None {
             *self = Self::Waiting;
         }
+    }
+
+    /// Do pods wait that nothing has helped yet?
+    pub(super) fn are_waiting(self) -> bool {
+        self == Self::Waiting
     }
 
     /// Notes that a node may have a place now.

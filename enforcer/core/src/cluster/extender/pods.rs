@@ -132,7 +132,9 @@ impl Extender {
         let uid = &pod.uid;
         let is_new = self.pods.insert(uid.clone(), KnownPod::of(pod, node)).is_none();
         if let Some(known) = self.nodes.get_mut(node) {
-            known.forget_unread(uid);
+            if known.forget_unread(uid) {
+                self.parked.help();
+            }
             if is_new {
                 // Only a list can have shown it as gone, and that was older than the state with it.
                 known.view.observe_present(pod.kubelet_uid());
@@ -165,11 +167,15 @@ impl Extender {
         self.settle(uid, node.as_deref());
         let node = node.and_then(|name| self.nodes.get_mut(&name));
         if let Some(node) = node {
+            let before = node.view.version();
             node.forget_unread(uid);
             node.view.observe_ended(uid, now);
             // Any pod may have the annotations of a mirror, with the uid of another one's static pod.
             if let Some(static_pod) = mirror_of.filter(|pod| !node.view.has_under_other_name(pod)) {
                 node.view.observe_ended(&static_pod.uid, now);
+            }
+            if node.view.version() != before {
+                self.parked.help();
             }
         }
     }

@@ -29,7 +29,7 @@ use crate::cluster::{
 const MOST_LOOSE: usize = 4;
 
 /// What pods hold.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Holdings {
     allocations: Allocations,
     /// Init containers whose memory may be free.
@@ -49,11 +49,27 @@ pub(super) enum NodeReply {
 
 /// What is taken, whichever pod has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct TakenResources {
+pub(in crate::cluster) struct TakenResources {
     cpus: CpuSet,
     memory: BTreeMap<(MemoryResource, NodeSet), u64>,
     loose: BTreeMap<(MemoryResource, NodeSet), u64>,
     devices: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl TakenResources {
+    /// Does it lack anything that the other one has?
+    pub(in crate::cluster) fn lacks_some_of(&self, other: &Self) -> bool {
+        let less = |one: &BTreeMap<(MemoryResource, NodeSet), u64>, other: &BTreeMap<_, u64>| {
+            other.iter().any(|(of, bytes)| one.get(of).is_none_or(|held| held < bytes))
+        };
+        let fewer = |(resource, ids): (&String, &BTreeSet<String>)| {
+            self.devices.get(resource).is_none_or(|held| !ids.is_subset(held))
+        };
+        !other.cpus.is_subset(&self.cpus)
+            || less(&self.memory, &other.memory)
+            || less(&other.loose, &self.loose)
+            || other.devices.iter().any(fewer)
+    }
 }
 
 impl Holdings {

@@ -125,6 +125,17 @@ impl PodLog {
         if self.claimed.is_empty() { LogChange::Last } else { LogChange::Order }
     }
 
+    /// Makes room for one more pod of this kind, of which at most so many are kept.
+    pub(super) fn drop_oldest(&mut self, is_kind: impl Fn(&PodRequest) -> bool, most: usize) {
+        let is_it =
+            |(_, event): &(String, PodEvent)| matches!(event, PodEvent::Bound(request) if is_kind(request));
+        if self.events.iter().filter(|entry| is_it(entry)).count() >= most
+            && let Some(oldest) = self.events.iter().position(is_it)
+        {
+            self.events.remove(oldest);
+        }
+    }
+
     /// Adds a pod whose binding is sent now.
     pub(super) fn claim(&mut self, uid: &str, request: &PodRequest) -> LogChange {
         let was_tentative = self.drop_tentative(uid);
@@ -133,30 +144,6 @@ impl PodLog {
         }
         self.claimed.push((uid.to_owned(), PodEvent::Bound(Box::new(request.clone()))));
         LogChange::Last
-    }
-
-    /// Events with those ends first that may have come first: a kubelet frees what a pod held before the API
-    /// shows its end, so pods that were bound in between may have found it free. `only` names the one end
-    /// that is moved.
-    pub(super) fn with_early_ends(&self, only: Option<&str>) -> Vec<&(String, PodEvent)> {
-        let mut played: Vec<&(String, PodEvent)> = Vec::new();
-        for entry in self.events() {
-            let (uid, event) = entry;
-            if is_bound(event) || only.is_some_and(|only| only != uid) {
-                played.push(entry);
-            } else {
-                let start = played.iter().position(|(of, _)| of == uid);
-                played.insert(start.map_or(0, |start| start + 1), entry);
-            }
-        }
-        played
-    }
-
-    /// Pods that ended after others were bound which have not ended.
-    pub(super) fn late_ends(&self) -> impl Iterator<Item = &str> {
-        let first = self.events.iter().position(|(uid, event)| is_bound(event) && !self.has_ended(uid));
-        let later = first.and_then(|first| self.events.get(first..)).unwrap_or_default();
-        later.iter().filter(|(_, event)| !is_bound(event)).map(|(uid, _)| uid.as_str())
     }
 
     /// Adds the end of a pod; returns whether anything changed.
@@ -220,14 +207,15 @@ impl PodLog {
     /// Drops tentative pods whose time is over, and ends that no state can name any more; returns whether
     /// tentative ones were dropped.
     pub(super) fn tick(&mut self, now: Millis, covered: &BTreeSet<String>) -> bool {
-        let bound: BTreeSet<String> =
-            self.events.iter().filter(|(_, event)| is_bound(event)).map(|(uid, _)| uid.clone()).collect();
-        self.events.retain(|(uid, event)| match event {
-            PodEvent::Ended(at) => {
-                covered.contains(uid) || bound.contains(uid) || now.saturating_sub(*at) < REMEMBERED
-            }
-            PodEvent::Bound(_) => true,
-        });
+        let is_old = |event: &PodEvent| match event {
+            PodEvent::Ended(at) => now.saturating_sub(*at) >= REMEMBERED,
+            PodEvent::Bound(_) => false,
+        };
+        if self.events.iter().any(|(_, event)| is_old(event)) {
+            let bound: BTreeSet<String> =
+                self.events.iter().filter(|(_, event)| is_bound(event)).map(|(uid, _)| uid.clone()).collect();
+            self.events.retain(|(uid, event)| !is_old(event) || covered.contains(uid) || bound.contains(uid));
+        }
         let before = self.tentative.len();
         self.tentative.retain(|pod| pod.until > now);
         self.tentative.len() < before

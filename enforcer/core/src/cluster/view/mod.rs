@@ -18,6 +18,7 @@
 //! one admission.
 
 mod concern;
+mod ends;
 mod holdings;
 mod log;
 mod orders;
@@ -27,9 +28,12 @@ mod tests;
 mod verdict;
 mod without;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::OnceLock,
+};
 
-use numa_placement::{Allocations, PodName, PodRequest};
+use numa_placement::{Allocations, PodName, PodRequest, external::CLAIMED};
 use numa_topology::set::NodeSet;
 
 pub(super) use self::concern::{concerns, may_concern};
@@ -37,7 +41,8 @@ pub(super) use self::concern::{concerns, may_concern};
 pub(super) use self::reuse::take_over_init_memory;
 pub use self::verdict::{PredictedContainer, PredictedPlace, RefusalGroup, UnknownNode, Verdict};
 use self::{
-    holdings::{Holdings, NodeReply},
+    ends::{UidEvent, open_ends, possible_states},
+    holdings::{Holdings, NodeReply, TakenResources},
     log::{LogChange, PodEvent, PodLog},
 };
 use super::{
@@ -51,11 +56,12 @@ pub type Millis = u64;
 /// Age from which a state is stale, if its daemon does not say that it lives.
 const STALE_AFTER: Millis = 180_000;
 
-/// Most pods remembered for a state to come that a kubelet would have no say about: more than a node runs.
-const MOST_WITHOUT_STATE: usize = 1_024;
+/// Most pods remembered for a state to come that a kubelet would have no say about. The first state lacks
+/// only those that came last.
+const MOST_WITHOUT_STATE: usize = 64;
 
-/// Most ended pods for which it is tried whether they ended before others came.
-const MOST_ENDS: usize = 16;
+/// Most admissions by which it is tried when pods may have ended.
+const MOST_ADMISSIONS: usize = 96;
 
 /// A node with its state and the pods bound since.
 #[derive(Debug, Clone, Default)]
@@ -74,6 +80,9 @@ pub struct NodeView {
     with_tentative: Option<Holdings>,
     /// Why the replay of bound pods is not what the node did.
     doubt: Option<UnknownNode>,
+    /// Uid of an ended pod of which it matters when it ended; looked for when the node is asked, because it
+    /// costs many replays.
+    open_end: OnceLock<Option<String>>,
     /// Names by uid of bound pods whose order decides what is left, and is not known.
     unordered: BTreeMap<String, String>,
     /// Whether pods may have come and gone, unseen, between bound ones that the state does not cover.
@@ -153,13 +162,13 @@ impl NodeView {
     pub fn observe_bound(&mut self, uid: &str, request: &PodRequest) {
         // Whatever the settings of a kubelet are, most pods hold nothing of their own. They may where the
         // daemon places containers, which only a state tells.
-        let may_hold = concern::may_concern(request)
-            || match &self.model {
-                Some(model) => model.decided_by == DecidedBy::NumaEnforcer,
-                None => self.log.pending() < MOST_WITHOUT_STATE,
-            };
-        if !may_hold || self.covers(uid) {
+        let is_minor = |request: &PodRequest| !concern::may_concern(request);
+        let is_of_kubelet = |model: &NodeModel| model.decided_by == DecidedBy::Kubelet;
+        if self.covers(uid) || (self.model.as_ref().is_some_and(is_of_kubelet) && is_minor(request)) {
             return;
+        }
+        if self.model.is_none() {
+            self.log.drop_oldest(is_minor, MOST_WITHOUT_STATE);
         }
         let change = self.log.bind(uid, request);
         self.apply(change, request);
@@ -211,7 +220,8 @@ impl NodeView {
         let held =
             self.model.iter().flat_map(|model| model.allocations.iter()).map(|(holder, _)| holder.pod());
         let known = held.chain(self.log.waiting().map(|request| &request.name));
-        let mut namesakes = known.filter(|known| known.uid == pod.uid);
+        // A state of which the API's pods are not known has none of their names.
+        let mut namesakes = known.filter(|known| known.uid == pod.uid && known.namespace != CLAIMED);
         namesakes.any(|known| known != pod)
     }
 
@@ -248,8 +258,8 @@ impl NodeView {
         if let Some(source) = model.inexact.first() {
             return Verdict::Unknown(UnknownNode::Inexact(source.clone()));
         }
-        if let Some(doubt) = &self.doubt {
-            return Verdict::Unknown(doubt.clone());
+        if let Some(doubt) = self.doubt() {
+            return Verdict::Unknown(doubt);
         }
         if !self.unordered.is_empty() {
             let names: Vec<&str> = self.unordered.values().map(String::as_str).collect();
@@ -364,7 +374,7 @@ impl NodeView {
     pub fn is_exact(&self, now: Millis) -> bool {
         let model_is_exact = self.model.as_ref().is_some_and(|model| model.inexact.is_empty());
         let is_current = !self.is_stale(now) && self.outdated.is_none();
-        model_is_exact && is_current && self.doubt.is_none() && self.unordered.is_empty()
+        model_is_exact && is_current && self.unordered.is_empty() && self.doubt().is_none()
     }
 
     /// The model of the last state.
@@ -379,6 +389,11 @@ impl NodeView {
 
     fn now(&self) -> &Holdings {
         self.with_tentative.as_ref().unwrap_or(&self.bound)
+    }
+
+    /// What a pod could not have: `None` while the node's answer is not certain.
+    pub(in crate::cluster) fn taken(&self, now: Millis) -> Option<TakenResources> {
+        self.is_exact(now).then(|| self.now().taken())
     }
 
     /// Number of CPUs on these NUMA nodes that a pod could still have exclusively.
@@ -410,11 +425,10 @@ impl NodeView {
                 self.bound = bound;
                 let behind_gap = self.behind_gap(model).map(|pod| UnknownNode::Gap(pod.to_string()));
                 self.has_gap = behind_gap.is_some();
-                let doubt = doubt.or(behind_gap);
-                self.doubt =
-                    doubt.or_else(|| self.open_end(model).map(|pod| UnknownNode::OpenEnd(pod.to_owned())));
+                self.doubt = doubt.or(behind_gap);
             }
         }
+        self.open_end = OnceLock::new();
         self.add_tentative();
     }
 
@@ -436,22 +450,29 @@ impl NodeView {
         }
     }
 
+    /// Why nothing is certain about the node.
+    fn doubt(&self) -> Option<UnknownNode> {
+        let found = || self.model.as_ref().and_then(|model| self.find_open_end(model)).map(str::to_owned);
+        let open_end = || self.open_end.get_or_init(found).clone().map(UnknownNode::OpenEnd);
+        self.doubt.clone().or_else(open_end)
+    }
+
     /// A pod that has ended, where others hold something else if it ended before they came.
-    fn open_end(&self, model: &NodeModel) -> Option<&str> {
+    fn find_open_end(&self, model: &NodeModel) -> Option<&str> {
         if model.decided_by == DecidedBy::NumaEnforcer {
             // All orders of those that come are tried there, on what is left of the others.
             return None;
         }
-        let held = |uid: &&str| model.covered.contains(*uid) || self.log.has_start(uid);
-        let ends: Vec<&str> = self.log.late_ends().filter(held).collect();
-        if ends.len() > MOST_ENDS {
-            return ends.first().copied();
-        }
-        let differs = |only: Option<&str>| {
-            self.play(model, self.log.with_early_ends(only)).0.taken() != self.bound.taken()
-        };
-        let one = ends.iter().find(|end| differs(Some(end))).copied();
-        one.or_else(|| ends.first().copied().filter(|_| ends.len() > 1 && differs(None)))
+        let events: Vec<&UidEvent> = self.log.events().collect();
+        let open = open_ends(&events, |uid| model.covered.contains(uid) || self.log.has_start(uid));
+        let first = open.first()?.uid;
+        let bind = |held: &mut Holdings, request: &PodRequest| drop(give(model, held, request));
+        let end = |held: &mut Holdings, uid: &str| held.remove_uid(model, uid);
+        let start = Holdings::new(model.allocations.clone());
+        let states = possible_states(start, (&events, &open), MOST_ADMISSIONS, bind, end);
+        let taken = self.bound.taken();
+        let is_certain = states.is_some_and(|states| states.iter().all(|held| held.taken() == taken));
+        (!is_certain).then_some(first)
     }
 
     /// What pods hold after these events, and the first reason why that is in doubt.

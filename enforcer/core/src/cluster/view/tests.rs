@@ -212,7 +212,7 @@ proptest! {
                 ClusterEvent::Bind(at) if bound.insert(at) => {
                     // A scheduler binds what the view says, and the node must admit it.
                     let uid = format!("p{at}");
-                    let open_end = matches!(view.doubt, Some(UnknownNode::OpenEnd(_)));
+                    let open_end = matches!(view.doubt(), Some(UnknownNode::OpenEnd(_)));
                     if open_end {
                         bound.remove(&at);
                     } else if matches!(view.commit(&uid, &pod(at), 0), Verdict::Fits(_)) {
@@ -234,7 +234,7 @@ proptest! {
                 ClusterEvent::Bind(_) | ClusterEvent::End(_) => {}
             }
             prop_assert_eq!(exclusive(view.allocations()), exclusive(node.allocations()));
-            prop_assert!(matches!(view.doubt, None | Some(UnknownNode::OpenEnd(_))));
+            prop_assert!(matches!(view.doubt(), None | Some(UnknownNode::OpenEnd(_))));
         }
         view.observe_state(&published(&node, 1_000), 0);
         view.tick(REMEMBERED_FOR_TESTS);
@@ -471,6 +471,23 @@ fn an_end_that_changes_nothing_for_later_pods_leaves_no_doubt() {
         "nodes 1 CPUs 4-7,12-15",
         "b is on node 0 in any case"
     );
+}
+
+/// The kubelet has freed NUMA node 0 early, so it has the second pod where the third one would be.
+#[test]
+fn an_early_end_may_decide_where_a_pod_is_whose_neighbours_have_ended_since() {
+    let mut base = view();
+    base.observe_bound("y", &asks("y", 5, 1));
+    base.observe_bound("x", &asks("x", 3, 1));
+    let mut view = view();
+    view.observe_state(&published(&base, 1), 0);
+    view.observe_ended("x", 0);
+    view.observe_bound("a", &asks("a", 5, 1));
+    view.observe_ended("y", 0);
+    view.observe_bound("b", &asks("b", 3, 1));
+    view.observe_ended("a", 0);
+    let verdict = view.filter(&asks("next", 8, 1), 0);
+    assert!(matches!(verdict, Verdict::Unknown(UnknownNode::OpenEnd(_))), "{verdict:?}");
 }
 
 #[test]

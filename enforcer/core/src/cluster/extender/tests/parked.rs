@@ -2,28 +2,52 @@
 
 use super::*;
 
-fn newer(counter: i64) -> NodeState {
-    let mut newer = state();
-    newer.revision.counter += counter;
-    newer
+/// A later state of a node with pods of these numbers of CPUs.
+fn newer(counter: i64, held: &[u64]) -> NodeState {
+    let mut view = NodeView::default();
+    view.observe_state(&state(), 0);
+    for (at, cpus) in held.iter().enumerate() {
+        let uid = format!("held-{at}");
+        view.observe_bound(&uid, &request(&uid, *cpus, 1));
+    }
+    state_of(view.allocations(), counter)
 }
 
 #[test]
-fn state_wakes_pods_that_no_node_passed_once() {
+fn state_that_shows_more_room_wakes_pods_that_no_node_passed_once() {
     let mut one = extender(Binder::Extender, &["a"]);
-    one.observe_state(object("a", newer(1)), 0);
-    assert!(!one.take_wake(), "no pod waits");
-    assert_eq!(filter(&mut one, &pod("p", 8), &["a"]), "a | ");
-    one.observe_state(object("a", newer(2)), 0);
-    assert!(!one.take_wake(), "it was passed");
-    assert_eq!(filter(&mut one, &pod("q", 9), &["a"]), format!(" | a: {NO_CPUS}"));
+    let publish = |one: &mut Extender, counter, held: &[u64]| {
+        one.observe_state(object("a", newer(counter, held)), 0);
+        one.take_wake()
+    };
+    assert!(!publish(&mut one, 1, &[8]), "no pod waits");
+    assert_eq!(filter(&mut one, &pod("p", 8), &["a"]), format!(" | a: {NO_CPUS}"));
     assert!(!one.take_wake(), "nothing has changed");
-    one.observe_state(object("a", newer(2)), 0);
-    assert!(!one.take_wake(), "the state is not newer");
-    one.observe_state(object("a", newer(3)), 0);
+    assert!(!publish(&mut one, 2, &[8]) && !publish(&mut one, 3, &[8, 2]), "there is no more room");
+    assert!(publish(&mut one, 4, &[2]));
+    assert!(!publish(&mut one, 5, &[]), "it was not refused again");
+    assert_eq!(filter(&mut one, &pod("p", 8), &["a"]), "a | ");
+    assert!(!publish(&mut one, 6, &[8]) && !publish(&mut one, 7, &[]), "it was passed");
+}
+
+#[test]
+fn end_of_a_pod_that_no_state_covers_wakes_pods() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    one.observe_pod(on("a", &pod("p", 8)), 0);
+    assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), format!(" | a: {NO_CPUS}"));
+    one.observe_pod_gone("elsewhere", 0);
+    assert!(!one.take_wake());
+    one.observe_pod_gone("p", 0);
     assert!(one.take_wake());
-    one.observe_state(object("a", newer(4)), 0);
-    assert!(!one.take_wake(), "it was not refused again");
+}
+
+#[test]
+fn pod_that_goes_elsewhere_wakes_others() {
+    let mut one = extender(Binder::Scheduler, &["a", "b"]);
+    assert_eq!(filter(&mut one, &pod("p", 8), &["a"]), "a | ");
+    assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), format!(" | a: {NO_CPUS}"));
+    assert_eq!(filter(&mut one, &pod("p", 8), &["b"]), "b | ");
+    assert!(one.take_wake());
 }
 
 #[test]

@@ -1,0 +1,165 @@
+//! What may be on a node whose pods may have ended earlier than it was seen.
+//!
+//! Problem: a kubelet frees what a pod held before the API shows its end. A pod that was bound in between may
+//! be where the ended one was, a later one where *that* would have been, and so on, also if some of them have
+//! ended by now. Idea: an end may have been at any place between its pod's binding and the moment at which it
+//! was seen. Before each binding each such end has been or has not; states that became equal are one.
+//!
+//! Invariants: bindings keep their order, because a kubelet admits in it. An end is never later than seen.
+//!
+//! Cost: an admission for each binding and each state that may have been there before it, which is two to the
+//! power of the number of ends that are open at that moment. The caller bounds the admissions.
+
+use numa_placement::PodRequest;
+
+use super::log::PodEvent;
+
+/// An event of a pod, by uid.
+pub(super) type UidEvent = (String, PodEvent);
+
+/// An end, and the bindings that it may have been before.
+#[derive(Debug)]
+pub(super) struct OpenEnd<'a> {
+    pub(super) uid: &'a str,
+    seen_at: usize,
+    /// Positions of bindings, ascending.
+    before: Vec<usize>,
+}
+
+/// Ends of these pods that may have been before bindings that were seen earlier.
+pub(super) fn open_ends<'a>(events: &[&'a UidEvent], holds: impl Fn(&str) -> bool) -> Vec<OpenEnd<'a>> {
+    let is_binding = |event: &PodEvent| matches!(event, PodEvent::Bound(_));
+    let mut open = Vec::new();
+    for (seen_at, (uid, event)) in events.iter().enumerate() {
+        if is_binding(event) || !holds(uid) {
+            continue;
+        }
+        let earlier = events.iter().take(seen_at).enumerate();
+        let start = earlier.clone().find(|(_, (of, _))| of == uid).map(|(at, _)| at);
+        let between =
+            earlier.filter(|(at, (_, event))| is_binding(event) && start.is_none_or(|start| *at > start));
+        let before: Vec<usize> = between.map(|(at, _)| at).collect();
+        if !before.is_empty() {
+            open.push(OpenEnd { uid, seen_at, before });
+        }
+    }
+    open
+}
+
+/// What the node may have after all events; `None` if that needs more than `most` admissions.
+pub(super) fn possible_states<S: Clone + PartialEq>(
+    start: S,
+    (events, open): (&[&UidEvent], &[OpenEnd<'_>]),
+    most: usize,
+    bind: impl Fn(&mut S, &PodRequest),
+    end: impl Fn(&mut S, &str),
+) -> Option<Vec<S>> {
+    // With each state those of the open ends that have been there, as bits.
+    let mut states = vec![(start, 0_u32)];
+    let bit = |number: usize| u32::try_from(number).ok().and_then(|number| 1_u32.checked_shl(number));
+    bit(open.len())?;
+    let mut admissions = 0;
+    for (at, (uid, event)) in events.iter().enumerate() {
+        let mut next: Vec<(S, u32)> = Vec::new();
+        for (state, been) in states {
+            let may_be = open.iter().enumerate().filter(|(_, end)| end.before.contains(&at));
+            let may_be = may_be.filter_map(|(number, _)| bit(number)).fold(0, |all, one| all | one) & !been;
+            // All subsets of these, the whole of them first and none last.
+            let mut subset = may_be;
+            loop {
+                let (mut state, mut been) = (state.clone(), been | subset);
+                for (number, open) in open.iter().enumerate() {
+                    if bit(number).is_some_and(|bit| subset & bit != 0) {
+                        end(&mut state, open.uid);
+                    }
+                }
+                match event {
+                    PodEvent::Bound(request) => {
+                        admissions += 1;
+                        if admissions > most {
+                            return None;
+                        }
+                        bind(&mut state, request);
+                    }
+                    PodEvent::Ended(_) => {
+                        let number = open.iter().position(|open| open.seen_at == at);
+                        let bit = number.and_then(bit).unwrap_or(0);
+                        if been & bit == 0 {
+                            end(&mut state, uid);
+                        }
+                        been |= bit;
+                    }
+                }
+                if !next.iter().any(|known| known.1 == been && known.0 == state) {
+                    next.push((state, been));
+                }
+                if subset == 0 {
+                    break;
+                }
+                subset = (subset - 1) & may_be;
+            }
+        }
+        states = next;
+    }
+    Some(states.into_iter().map(|(state, _)| state).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use numa_placement::{PodName, PodRequest};
+
+    use super::*;
+
+    fn events(text: &str) -> Vec<UidEvent> {
+        let event = |word: &str| {
+            let request = |uid: &str| PodRequest::new(PodName::new("d", uid), Vec::new());
+            let bound = |uid: &str| (uid.to_owned(), PodEvent::Bound(Box::new(request(uid))));
+            let ended = |uid: &str| (uid.to_owned(), PodEvent::Ended(0));
+            word.strip_prefix('-').map_or_else(|| bound(word), ended)
+        };
+        text.split(' ').map(event).collect()
+    }
+
+    /// Words of all orders in which the events may have been.
+    fn orders(text: &str, most: usize) -> Option<Vec<String>> {
+        let events = events(text);
+        let events: Vec<&UidEvent> = events.iter().collect();
+        let open = open_ends(&events, |uid| uid != "unknown");
+        let bind = |order: &mut Vec<String>, pod: &PodRequest| order.push(pod.name.name.clone());
+        let end = |order: &mut Vec<String>, uid: &str| order.push(format!("-{uid}"));
+        let orders = possible_states(Vec::new(), (&events, &open), most, bind, end)?;
+        let mut orders: Vec<String> = orders.iter().map(|order| order.join(" ")).collect();
+        orders.sort();
+        Some(orders)
+    }
+
+    #[test]
+    fn an_end_may_be_before_each_binding_after_that_of_its_pod() {
+        for (seen, expected) in [
+            ("-x a b", vec!["-x a b"]),
+            ("a -x", vec!["-x a", "a -x"]),
+            ("a b -x", vec!["-x a b", "a -x b", "a b -x"]),
+            ("a b -a", vec!["a -a b", "a b -a"]),
+            ("a -a b", vec!["a -a b"]),
+            ("a -unknown b", vec!["a -unknown b"]),
+            ("a -x b -a", vec!["-x a -a b", "-x a b -a", "a -x -a b", "a -x b -a"]),
+        ] {
+            let expected: Vec<String> = expected.into_iter().map(str::to_owned).collect();
+            assert_eq!(orders(seen, 100), Some(expected), "{seen}");
+        }
+    }
+
+    #[test]
+    fn states_that_became_equal_are_one() {
+        let events = events("a b c d e -x -y");
+        let events: Vec<&UidEvent> = events.iter().collect();
+        let open = open_ends(&events, |_| true);
+        let count = |most| {
+            let (bind, end) =
+                (|pods: &mut i32, _: &PodRequest| *pods += 1, |pods: &mut i32, _: &str| *pods -= 1);
+            possible_states(2, (&events, &open), most, bind, end)
+        };
+        assert_eq!(count(64), Some(vec![5]));
+        assert_eq!(count(8), None);
+    }
+}
