@@ -12,10 +12,7 @@
 
 use numa_placement::PodRequest;
 
-use super::log::PodEvent;
-
-/// An event of a pod, by uid.
-pub(super) type UidEvent = (String, PodEvent);
+use super::log::{PodEvent, UidEvent};
 
 /// An end, and the bindings that it may have been before.
 #[derive(Debug)]
@@ -26,12 +23,12 @@ pub(super) struct OpenEnd<'a> {
     before: Vec<usize>,
 }
 
-/// Ends of these pods that may have been before bindings that were seen earlier.
-pub(super) fn open_ends<'a>(events: &[&'a UidEvent], holds: impl Fn(&str) -> bool) -> Vec<OpenEnd<'a>> {
+/// Ends that may have been before bindings that were seen earlier.
+pub(super) fn open_ends<'a>(events: &[&'a UidEvent]) -> Vec<OpenEnd<'a>> {
     let is_binding = |event: &PodEvent| matches!(event, PodEvent::Bound(_));
     let mut open = Vec::new();
     for (seen_at, (uid, event)) in events.iter().enumerate() {
-        if is_binding(event) || !holds(uid) {
+        if is_binding(event) {
             continue;
         }
         let earlier = events.iter().take(seen_at).enumerate();
@@ -124,7 +121,7 @@ mod tests {
     fn orders(text: &str, most: usize) -> Option<Vec<String>> {
         let events = events(text);
         let events: Vec<&UidEvent> = events.iter().collect();
-        let open = open_ends(&events, |uid| uid != "unknown");
+        let open = open_ends(&events);
         let bind = |order: &mut Vec<String>, pod: &PodRequest| order.push(pod.name.name.clone());
         let end = |order: &mut Vec<String>, uid: &str| order.push(format!("-{uid}"));
         let orders = possible_states(Vec::new(), (&events, &open), most, bind, end)?;
@@ -141,7 +138,6 @@ mod tests {
             ("a b -x", vec!["-x a b", "a -x b", "a b -x"]),
             ("a b -a", vec!["a -a b", "a b -a"]),
             ("a -a b", vec!["a -a b"]),
-            ("a -unknown b", vec!["a -unknown b"]),
             ("a -x b -a", vec!["-x a -a b", "-x a b -a", "a -x -a b", "a -x b -a"]),
         ] {
             let expected: Vec<String> = expected.into_iter().map(str::to_owned).collect();
@@ -153,7 +149,7 @@ mod tests {
     fn states_that_became_equal_are_one() {
         let events = events("a b c d e -x -y");
         let events: Vec<&UidEvent> = events.iter().collect();
-        let open = open_ends(&events, |_| true);
+        let open = open_ends(&events);
         let count = |most| {
             let (bind, end) =
                 (|pods: &mut i32, _: &PodRequest| *pods += 1, |pods: &mut i32, _: &str| *pods -= 1);

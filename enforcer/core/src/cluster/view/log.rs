@@ -30,6 +30,9 @@ pub(super) enum PodEvent {
     Ended(Millis),
 }
 
+/// An event of a pod, by uid.
+pub(super) type UidEvent = (String, PodEvent);
+
 /// A pod that was chosen for the node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TentativePod {
@@ -61,6 +64,15 @@ pub(super) enum LogChange {
 impl PodLog {
     pub(super) fn events(&self) -> impl Iterator<Item = &(String, PodEvent)> {
         self.events.iter().chain(&self.claimed)
+    }
+
+    /// Events of pods that the base covers or that were bound since: what others have is not changed by any
+    /// other end, and ends are remembered for long.
+    pub(super) fn played_on<'a>(&'a self, covered: &BTreeSet<String>) -> Vec<&'a UidEvent> {
+        let started: BTreeSet<&str> =
+            self.events().filter(|(_, event)| is_bound(event)).map(|(uid, _)| uid.as_str()).collect();
+        let holds = |uid: &String| started.contains(uid.as_str()) || covered.contains(uid);
+        self.events().filter(|(uid, event)| is_bound(event) || holds(uid)).collect()
     }
 
     /// Is nothing remembered?

@@ -41,7 +41,7 @@ pub(super) use self::concern::{concerns, may_concern};
 pub(super) use self::reuse::take_over_init_memory;
 pub use self::verdict::{PredictedContainer, PredictedPlace, RefusalGroup, UnknownNode, Verdict};
 use self::{
-    ends::{UidEvent, open_ends, possible_states},
+    ends::{open_ends, possible_states},
     holdings::{Holdings, NodeReply, TakenResources},
     log::{LogChange, PodEvent, PodLog},
 };
@@ -289,7 +289,7 @@ impl NodeView {
             return Verdict::Fits(place);
         }
         let mut covered = Holdings::new(model.allocations.clone());
-        for (uid, event) in self.log.events() {
+        for (uid, event) in self.log.played_on(&model.covered) {
             if matches!(event, PodEvent::Ended(_)) {
                 covered.remove_uid(model, uid);
             }
@@ -421,7 +421,7 @@ impl NodeView {
         match &self.model {
             None => self.bound = Holdings::default(),
             Some(model) => {
-                let (bound, doubt) = self.play(model, self.log.events());
+                let (bound, doubt) = self.play(model);
                 self.bound = bound;
                 let behind_gap = self.behind_gap(model).map(|pod| UnknownNode::Gap(pod.to_string()));
                 self.has_gap = behind_gap.is_some();
@@ -463,8 +463,8 @@ impl NodeView {
             // All orders of those that come are tried there, on what is left of the others.
             return None;
         }
-        let events: Vec<&UidEvent> = self.log.events().collect();
-        let open = open_ends(&events, |uid| model.covered.contains(uid) || self.log.has_start(uid));
+        let events = self.log.played_on(&model.covered);
+        let open = open_ends(&events);
         let first = open.first()?.uid;
         let bind = |held: &mut Holdings, request: &PodRequest| drop(give(model, held, request));
         let end = |held: &mut Holdings, uid: &str| held.remove_uid(model, uid);
@@ -475,14 +475,10 @@ impl NodeView {
         (!is_certain).then_some(first)
     }
 
-    /// What pods hold after these events, and the first reason why that is in doubt.
-    fn play<'a>(
-        &self,
-        model: &NodeModel,
-        events: impl IntoIterator<Item = &'a (String, PodEvent)>,
-    ) -> (Holdings, Option<UnknownNode>) {
+    /// What pods hold after all events, and the first reason why that is in doubt.
+    fn play(&self, model: &NodeModel) -> (Holdings, Option<UnknownNode>) {
         let (mut now, mut doubt) = (Holdings::new(model.allocations.clone()), None);
-        for (uid, event) in events {
+        for (uid, event) in self.log.played_on(&model.covered) {
             match event {
                 PodEvent::Bound(request) => {
                     let is_misfit = |found: &UnknownNode| matches!(found, UnknownNode::Misfit(_));
