@@ -157,7 +157,7 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
             None => std::future::pending::<()>().await,
         }
     };
-    let serving = Port { listener, router, tls, leadership, unusable }.serve();
+    let serving = Port { listener, router, tls, leadership, unusable, oldest_makes_room: false }.serve();
     let electing = async {
         match &mut election {
             Some(election) => match election.run(&connection).await {},

@@ -2,9 +2,9 @@
 //!
 //! Invariants: a client without a certificate costs a handshake and no more. Handshakes are bounded in time
 //! and number: where there are too many, the oldest one ends, so that clients that say nothing keep none out.
-//! Connections are bounded in number, and idle ones end. When this replica leads no more, or the certificates
-//! change, every connection ends after the answer that it waits for: the next one is to a replica that leads,
-//! by the certificates of now.
+//! Connections are bounded in number, and idle ones end; on the port of the probes the oldest one makes room.
+//! When this replica leads no more, or the certificates change, every handshake ends, and every connection
+//! after the answer that it waits for: the next one is to a replica that leads, by the certificates of now.
 
 use std::{collections::VecDeque, convert::Infallible, pin::pin, time::Duration};
 
@@ -54,24 +54,29 @@ pub(super) struct Port {
     pub(super) leadership: Option<Receiver<Leadership>>,
     /// Set while the certificates of now cannot be used.
     pub(super) unusable: Sender<Option<Degraded>>,
+    /// Whether the oldest connection ends where there are too many, and not the newest one: an answer of the
+    /// probes takes so little that the oldest one is of a client that says nothing.
+    pub(super) oldest_makes_room: bool,
 }
 
 impl Port {
-    /// A port without TLS that answers in every replica.
+    /// A port without TLS that answers in every replica, for probes and metrics.
     pub(super) fn plain(listener: TcpListener, router: Router) -> Self {
-        Self { listener, router, tls: None, leadership: None, unusable: watch::Sender::new(None) }
+        let unusable = watch::Sender::new(None);
+        Self { listener, router, tls: None, leadership: None, unusable, oldest_makes_room: true }
     }
 
     /// Serves until the future is dropped.
     pub(super) async fn serve(mut self) -> Infallible {
-        let (mut handshakes, mut connections) = (Handshakes::default(), JoinSet::new());
+        let (mut handshakes, mut connections) = (Tasks::default(), Tasks::default());
         let (ending, mut looks) = (watch::Sender::new(()), interval(LOOK));
         let mut led = false;
         loop {
             let stream = tokio::select! {
                 accepted = self.listener.accept() => match (accepted, &self.tls) {
                     (Ok((stream, _peer)), Some(tls)) => {
-                        handshakes.begin(tls, stream);
+                        handshakes.make_room(HANDSHAKES);
+                        begin_handshake(&mut handshakes, tls, stream);
                         None
                     }
                     (Ok((stream, _peer)), None) => Some(Box::new(stream) as BoxedStream),
@@ -85,15 +90,17 @@ impl Port {
                     tracing::debug!("{HANDSHAKES} handshakes, and one more");
                     None
                 }),
-                Some(_ended) = connections.join_next() => None,
+                Some(_ended) = connections.running.join_next() => None,
                 _ = looks.tick(), if self.tls.is_some() => {
                     if self.look_at_files() {
+                        handshakes = Tasks::default();
                         ending.send_replace(());
                     }
                     None
                 }
                 leads = changed(&mut self.leadership) => {
                     if led && !leads {
+                        handshakes = Tasks::default();
                         ending.send_replace(());
                     }
                     led = leads;
@@ -101,9 +108,16 @@ impl Port {
                 }
             };
             if let Some(stream) = stream {
-                if connections.len() < CONNECTIONS {
+                if self.oldest_makes_room {
+                    connections.make_room(CONNECTIONS);
+                }
+                if connections.count() < CONNECTIONS {
                     let service = TowerToHyperService::new(self.router.clone());
-                    connections.spawn(connection(stream, service, ending.subscribe()));
+                    let ending = ending.subscribe();
+                    connections.begin(async {
+                        connection(stream, service, ending).await;
+                        None
+                    });
                 } else {
                     tracing::debug!("{CONNECTIONS} connections, and one more");
                 }
@@ -124,37 +138,50 @@ impl Port {
     }
 }
 
-/// Clients that have not shown their certificate yet.
+/// Handshakes, with the stream of each that succeeds, or connections. All of them end with it.
 #[derive(Default)]
-struct Handshakes {
+struct Tasks {
     running: JoinSet<Option<BoxedStream>>,
     /// From the oldest one on.
     order: VecDeque<AbortHandle>,
 }
 
-impl Handshakes {
-    fn begin(&mut self, tls: &ServerTls, stream: TcpStream) {
-        self.order.retain(|handshake| !handshake.is_finished());
-        if self.order.len() >= HANDSHAKES
+impl Tasks {
+    fn begin(&mut self, task: impl Future<Output = Option<BoxedStream>> + Send + 'static) {
+        self.order.push_back(self.running.spawn(task));
+    }
+
+    /// How many have not ended.
+    fn count(&mut self) -> usize {
+        self.order.retain(|task| !task.is_finished());
+        self.order.len()
+    }
+
+    /// Ends the oldest one where there are so many.
+    fn make_room(&mut self, most: usize) {
+        if self.count() >= most
             && let Some(oldest) = self.order.pop_front()
         {
             oldest.abort();
         }
-        let handshake = timeout(HANDSHAKE, tls.accept(stream));
-        self.order.push_back(self.running.spawn(async {
-            match handshake.await {
-                Ok(Ok(stream)) => Some(Box::new(stream) as BoxedStream),
-                Ok(Err(error)) => {
-                    tracing::debug!("a handshake failed: {error}");
-                    None
-                }
-                Err(_elapsed) => {
-                    tracing::debug!("a handshake took longer than {HANDSHAKE:?}");
-                    None
-                }
-            }
-        }));
     }
+}
+
+fn begin_handshake(handshakes: &mut Tasks, tls: &ServerTls, stream: TcpStream) {
+    let handshake = timeout(HANDSHAKE, tls.accept(stream));
+    handshakes.begin(async {
+        match handshake.await {
+            Ok(Ok(stream)) => Some(Box::new(stream) as BoxedStream),
+            Ok(Err(error)) => {
+                tracing::debug!("a handshake failed: {error}");
+                None
+            }
+            Err(_elapsed) => {
+                tracing::debug!("a handshake took longer than {HANDSHAKE:?}");
+                None
+            }
+        }
+    });
 }
 
 /// Whether this replica leads, at the next change.

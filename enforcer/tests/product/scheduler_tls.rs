@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Read as _, Write as _},
-    net::TcpStream,
+    net::{Shutdown, TcpListener, TcpStream},
     path::PathBuf,
     thread,
     time::{Duration, Instant},
@@ -123,17 +123,70 @@ fn clients_that_never_end_their_handshake_keep_none_out() {
     let authority = TestAuthority::new("ours");
     let served = start(&stub, &Certificates::of(&authority));
     let client = authority.client("kube-scheduler");
-    let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(served.address).unwrap()).collect();
-    // As after the first bytes of a handshake.
-    (&silent[99]).write_all(&[0x16, 0x03, 0x01]).unwrap();
-    assert!(passes(&served, &authority, Some(&client)));
+    let silent = (0..10).find_map(|_| {
+        let begun = Instant::now();
+        let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(served.address).unwrap()).collect();
+        // As after the first bytes of a handshake.
+        (&silent[99]).write_all(&[0x16, 0x03, 0x01]).unwrap();
+        assert!(passes(&served, &authority, Some(&client)));
+        silent[0].set_read_timeout(Some(LIMIT)).unwrap();
+        let made_room = (&silent[0]).read(&mut [0]);
+        assert!(!is_open(&made_room), "{made_room:?}");
+        silent[99].set_nonblocking(true).unwrap();
+        let newest = (&silent[99]).read(&mut [0]);
+        silent[99].set_nonblocking(false).unwrap();
+        // After 5 s a handshake ends in any case, which says nothing about those that make room.
+        let has_said = is_open(&newest) || begun.elapsed() < Duration::from_secs(5);
+        assert!(!has_said || is_open(&newest), "{newest:?}");
+        has_said.then_some(silent)
+    });
+    let silent = silent.expect("the oldest one makes room before its time ends");
     for stream in &silent {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let ended = { stream }.read(&mut [0]);
-        assert!(
-            matches!(ended, Ok(0)) || ended.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
-        );
+        assert!(!is_open(&{ stream }.read(&mut [0])));
     }
+}
+
+/// Whether a server that sends nothing has left the connection open, by what a read of it gave.
+fn is_open(read: &io::Result<usize>) -> bool {
+    read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn handshake_that_began_before_a_renewal_ends_with_it() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    let (authority, renewed) = (TestAuthority::new("ours"), TestAuthority::new("renewed"));
+    let files = Certificates::of(&authority);
+    let served = start(&stub, &files);
+    let client = authority.client("kube-scheduler");
+    // Where the first of the client's bytes reach the server, and the others wait.
+    let relay = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = relay.local_addr().unwrap();
+    let pem = authority.pem.clone();
+    let asking = thread::spawn(move || {
+        let mut asks = TlsClient::connect(address, &pem, NAME, Some(&client), LIMIT).unwrap();
+        filter(&mut asks).map(|(status, _, _)| status)
+    });
+    let (ours, _) = relay.accept().unwrap();
+    let server = TcpStream::connect(served.address).unwrap();
+    let mut bytes = [0; 1 << 14];
+    let read = (&ours).read(&mut bytes).unwrap();
+    (&server).write_all(&bytes[..read]).unwrap();
+    let read = (&server).read(&mut bytes).unwrap();
+    assert!(read > 0, "the server has answered");
+    (&ours).write_all(&bytes[..read]).unwrap();
+    files.renew(&renewed);
+    served.logs("uses renewed certificates");
+    let (from, to) = (ours.try_clone().unwrap(), server.try_clone().unwrap());
+    let forth = thread::spawn(move || {
+        let _ = io::copy(&mut &from, &mut &to);
+    });
+    let _ = io::copy(&mut &server, &mut &ours);
+    let _ = ours.shutdown(Shutdown::Both);
+    let answered = asking.join().unwrap();
+    assert!(answered.is_err(), "{answered:?}");
+    forth.join().unwrap();
 }
 
 #[test]
@@ -170,8 +223,12 @@ fn files_that_cannot_be_used_end_the_start() {
         assert_eq!(run(&["scheduler", "serve", alone, "/x"]).code, Some(64), "{alone}");
     }
     for lease in ["one", "a/b/c", "/b", "a/..", "a/b?c"] {
-        assert_eq!(run(&["scheduler", "serve", "--lease", lease]).code, Some(64), "{lease}");
+        let ended = run(&["scheduler", "serve", "--filter-only", "--lease", lease]);
+        assert_eq!(ended.code, Some(64), "{lease}");
     }
+    let binds = run(&["scheduler", "serve", "--lease", "numa/extender"]);
+    assert_eq!(binds.code, Some(64), "{binds:?}");
+    assert!(binds.stderr.contains("--filter-only"), "{binds:?}");
     fs::write(files.path("tls.key"), authority.client("other")[1].as_str()).unwrap();
     let kubeconfig = files.path("kubeconfig");
     let cluster = json!({"server": "http://127.0.0.1:1"});
