@@ -11,7 +11,7 @@ use enforcer_cluster::{
 use enforcer_core::cluster::{extender::ExtenderSettings, state::NodeState};
 use enforcer_test_api::{ApiStub, Fault, StubKind};
 use serde_json::{Value, json};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::{sync::watch, task::JoinHandle, time::Instant};
 
 /// Longest wait for what has to happen in the end, on a machine that is busy.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -106,7 +106,7 @@ impl Rig {
     /// Nodes that pass.
     fn passed(&self, pod: &Value) -> Vec<String> {
         let text = json!({"Pod": pod, "NodeNames": ["a", "b"]}).to_string();
-        let reply = self.shared.filter(&ExtenderRequest::read(text.as_bytes()).unwrap());
+        let reply = self.shared.filter(&ExtenderRequest::read(text.as_bytes()).unwrap(), Instant::now());
         let reply: Value = serde_json::from_str(&reply).unwrap();
         serde_json::from_value(reply["NodeNames"].clone()).unwrap()
     }

@@ -62,7 +62,7 @@ fn serve_until_signal(args: args::SchedulerServeArgs) -> anyhow::Result<Exit> {
             binder: binder(args.filter_only),
             packing: packing(args.spread),
             allows_unknown_nodes: args.unknown_nodes == args::UnknownNodes::Allow,
-            ..ExtenderSettings::default()
+            call_limit: u64::try_from(args.call_limit.get().as_millis()).unwrap_or(u64::MAX),
         },
         own_pod: args.wake_with,
         settles: args.settles.get(),

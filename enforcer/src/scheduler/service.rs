@@ -4,13 +4,13 @@
 //! its own here. Requests are bounded in length and number. Any status but 200 is a failure to
 //! kube-scheduler, and the pod is tried again.
 
-use std::sync::Arc;
+use std::{convert::Infallible, sync::Arc};
 
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, State, rejection::BytesRejection},
-    http::{HeaderValue, StatusCode, header},
+    extract::{DefaultBodyLimit, FromRequestParts, State, rejection::BytesRejection},
+    http::{HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -38,6 +38,17 @@ struct Service {
     connection: Arc<ApiConnection>,
     asking: Semaphore,
     binding: Semaphore,
+}
+
+/// When the head of a request came: kube-scheduler's time runs while its body is read.
+struct Arrival(Instant);
+
+impl<S: Sync> FromRequestParts<S> for Arrival {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(_parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        Ok(Self(Instant::now()))
+    }
 }
 
 /// Body of a request, if it could be read.
@@ -100,7 +111,7 @@ impl Service {
     }
 
     /// The reply to a call that asks, without an effect outside.
-    fn ask(&self, body: Body, reply: fn(&SharedExtender, &ExtenderRequest<'_>) -> String) -> Reply {
+    fn ask(&self, body: Body, reply: impl FnOnce(&SharedExtender, &ExtenderRequest<'_>) -> String) -> Reply {
         let _place = self.enter(&self.asking)?;
         let body = body?;
         let request = ExtenderRequest::read(&body)?;
@@ -154,18 +165,16 @@ pub(super) fn probes(figures: Arc<Figures>, metrics: Metrics) -> Router {
         .route("/metrics", get(scrape))
 }
 
-async fn filter(State(service): State<Arc<Service>>, body: Body) -> Response {
-    let began = Instant::now();
-    service.respond(Verb::Filter, began, service.ask(body, SharedExtender::filter))
+async fn filter(State(service): State<Arc<Service>>, Arrival(began): Arrival, body: Body) -> Response {
+    let reply = service.ask(body, |shared, request| shared.filter(request, began));
+    service.respond(Verb::Filter, began, reply)
 }
 
-async fn prioritize(State(service): State<Arc<Service>>, body: Body) -> Response {
-    let began = Instant::now();
+async fn prioritize(State(service): State<Arc<Service>>, Arrival(began): Arrival, body: Body) -> Response {
     service.respond(Verb::Prioritize, began, service.ask(body, SharedExtender::prioritize))
 }
 
-async fn bind(State(service): State<Arc<Service>>, body: Body) -> Response {
-    let accepted = Instant::now();
+async fn bind(State(service): State<Arc<Service>>, Arrival(accepted): Arrival, body: Body) -> Response {
     let request = body.map_err(Unanswered::from).and_then(|body| Ok(BindRequest::read(&body)?));
     let entered = request.and_then(|request| {
         // A call that kube-scheduler has given up goes on to its end: its binding is on its way.

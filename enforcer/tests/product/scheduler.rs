@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -36,7 +36,7 @@ pub(crate) struct Served {
     pub(crate) child: RunningChild,
     pub(crate) address: SocketAddr,
     /// Of probes and metrics, where they have a port of their own.
-    probes: Option<SocketAddr>,
+    pub(crate) probes: Option<SocketAddr>,
     /// Lines of its log.
     log: Arc<Mutex<Vec<String>>>,
     _files: TempDir,
@@ -185,6 +185,46 @@ pub(crate) fn pod(uid: &str, cpus: u32) -> Value {
         "metadata": {"name": uid, "namespace": "shop", "uid": uid},
         "spec": {"containers": [{"name": "main", "resources": {"requests": amounts, "limits": amounts}}]},
     })
+}
+
+#[test]
+fn call_that_the_scheduler_has_given_up_holds_no_place() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    for (limit, reserved) in [("1h", "reservations 1"), ("100ms", "reservations 0")] {
+        let served = Served::start(&stub, &["--filter-only", "--settles", "0s", "--call-limit", limit]);
+        served.becomes_ready();
+        let body = json!({"Pod": pod("p", 2), "NodeNames": ["a"]}).to_string();
+        let mut stream = TcpStream::connect(served.address).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let head = "POST /v1/filter HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\n";
+        write!(stream, "{head}Content-Length: {}\r\n\r\n", body.len()).unwrap();
+        // The server has read the head, and waits for the body.
+        let mut continues = [0; 25];
+        stream.read_exact(&mut continues).unwrap();
+        assert_eq!(continues, *b"HTTP/1.1 100 Continue\r\n\r\n");
+        thread::sleep(Duration::from_millis(200));
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""NodeNames":["a"]"#), "{answer}");
+        served.metrics_become(&[reserved]);
+    }
+}
+
+#[test]
+fn connections_that_say_nothing_keep_no_probe_out() {
+    let stub = ApiStub::start(&[STATES]);
+    let served = Served::start(&stub, &["--probes", "127.0.0.1:0"]);
+    let probes = served.probes.unwrap();
+    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(probes).unwrap()).collect();
+    assert_eq!(served.probe("/live").0, 200);
+    let mut oldest = &silent[0];
+    oldest.set_read_timeout(Some(LIMIT)).unwrap();
+    assert_eq!(oldest.read(&mut [0]).unwrap(), 0, "it made room");
+    let mut newest = &silent[299];
+    newest.set_nonblocking(true).unwrap();
+    assert_eq!(newest.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock, "it did not");
 }
 
 #[test]

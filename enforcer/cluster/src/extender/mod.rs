@@ -150,14 +150,16 @@ impl SharedExtender {
         self.extender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reply to a filter call.
-    pub fn filter(&self, request: &ExtenderRequest<'_>) -> String {
+    /// The reply to a filter call that came at this time. One that comes too late for the scheduler holds no
+    /// place.
+    pub fn filter(&self, request: &ExtenderRequest<'_>, arrived: Instant) -> String {
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
-        let accepted = self.now();
+        let accepted = self.at(arrived);
         let pod = self.completed(request.pod.clone());
         let mut extender = self.lock();
         let call = FilterCall { pod: &pod, nodes: &request.nodes, number, accepted };
         let answer = extender.filter(call, self.now());
+        extender.withdraw(call, self.now());
         if let Some(events) = &self.impossible
             && answer.is_final()
             && events.is_due(&pod, accepted)
@@ -182,6 +184,11 @@ impl SharedExtender {
     }
 
     fn now(&self) -> Millis {
-        Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX)
+        self.at(Instant::now())
+    }
+
+    fn at(&self, time: Instant) -> Millis {
+        let since_start = time.saturating_duration_since(self.started);
+        Millis::try_from(since_start.as_millis()).unwrap_or(Millis::MAX)
     }
 }

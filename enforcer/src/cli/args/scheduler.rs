@@ -66,8 +66,10 @@ pub struct SchedulerServeArgs {
     /// Answer only clients with a certificate of one of these authorities (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub client_ca: Option<PathBuf>,
-    /// Be one of several replicas: only the one that holds this lease answers calls, and is ready
-    #[arg(long, value_name = "NAMESPACE/NAME")]
+    /// With --filter-only: be one of several replicas; the one with this lease answers, and is ready.
+    ///
+    /// Not where this program binds: a replica that has lost the lease could still send a binding.
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "filter_only")]
     pub lease: Option<LeaseName>,
     /// Answer /live, /ready and /metrics there, too, for the kubelet and Prometheus; nothing else.
     #[arg(long, value_name = "ADDRESS")]
@@ -98,6 +100,11 @@ pub struct SchedulerServeArgs {
     /// Pods that were chosen before may still be bound, and their places are not known.
     #[arg(long, value_name = "TIME", default_value = "30s")]
     pub settles: HumanDuration,
+    /// Time after which the scheduler gives a call up: then the call holds no place, and binds nothing.
+    ///
+    /// The `httpTimeout` of its configuration.
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    pub call_limit: HumanDuration,
 }
 
 /// Namespace and name of a lease.

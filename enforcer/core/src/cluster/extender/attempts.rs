@@ -47,6 +47,11 @@ impl Attempts {
         self.0.get(uid).is_some_and(|latest| latest.number > number)
     }
 
+    /// Is this the call of the latest attempt?
+    pub(super) fn is_latest(&self, uid: &str, number: u64) -> bool {
+        self.0.get(uid).is_some_and(|latest| latest.number == number)
+    }
+
     /// Notes a reservation of the latest attempt.
     pub(super) fn reserve(&mut self, uid: &str, node: &str, until: Millis) {
         if let Some(attempt) = self.0.get_mut(uid) {

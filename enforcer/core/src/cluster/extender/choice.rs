@@ -77,8 +77,7 @@ impl Extender {
     /// Which nodes the pod may go to. Ends the reservation of its former attempt.
     pub fn filter(&mut self, call: FilterCall<'_>, now: Millis) -> FilterAnswer {
         let FilterCall { pod, nodes, number, accepted } = call;
-        let is_late = self.attempts.is_overtaken(&pod.uid, number)
-            || now.saturating_sub(accepted) > self.settings.call_limit;
+        let is_late = self.attempts.is_overtaken(&pod.uid, number) || self.is_given_up(accepted, now);
         if !is_late {
             self.release(&pod.uid);
             self.attempts.begin(&pod.uid, number, &pod.request, now);
@@ -125,6 +124,17 @@ impl Extender {
             (Binder::Scheduler, None) => {}
         }
         answer
+    }
+
+    /// Gives the place of a call back if the scheduler no longer reads the answer, now that there is one.
+    pub fn withdraw(&mut self, call: FilterCall<'_>, now: Millis) {
+        if self.is_given_up(call.accepted, now) && self.attempts.is_latest(&call.pod.uid, call.number) {
+            self.release(&call.pod.uid);
+        }
+    }
+
+    const fn is_given_up(&self, accepted: Millis, now: Millis) -> bool {
+        now.saturating_sub(accepted) > self.settings.call_limit
     }
 
     /// Scores of these nodes for a pod, 0 to 10, in their order.

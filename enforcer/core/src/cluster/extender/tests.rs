@@ -179,6 +179,13 @@ fn late_call_replaces_no_newer_one() {
     let slow = pod("slow", 8);
     two.filter(FilterCall { pod: &slow, nodes: &nodes, number: 8, accepted: 0 }, 5_001);
     assert_eq!(two.reservations(), 0, "the scheduler has given up");
+    let call = FilterCall { pod: &slow, nodes: &nodes, number: 9, accepted: 0 };
+    two.filter(call, 5_000);
+    two.withdraw(call, 5_000);
+    two.withdraw(FilterCall { number: 8, ..call }, 5_001);
+    assert_eq!(two.reservations(), 1, "in time, and a place of a later call");
+    two.withdraw(call, 5_001);
+    assert_eq!(two.reservations(), 0, "the answer took too long");
 }
 
 #[test]
