@@ -224,7 +224,7 @@ impl ClusterSink<'_> {
     }
 
     fn note_change(&self) {
-        if self.kind != WatchedKind::Pods
+        if matches!(self.kind, WatchedKind::Nodes | WatchedKind::States)
             && let Some(gate) = &self.shared.gate
         {
             gate.note_change();

@@ -7,7 +7,7 @@
 //!
 //! Invariants: one patch is on its way at a time, so after the end of this process at most one pod may change
 //! without its knowledge. Nothing is decided while `may_change` says no. Waiting pods are tried again after a
-//! change, not more often than [`SPACING`] and for at most a fifth of the time.
+//! change, not more often than [`SPACING`] and for at most a quarter of the time.
 
 use std::{
     array,

@@ -50,6 +50,8 @@ pub(crate) fn read(text: &str) -> Result<PodObject, String> {
     let ended = statuses.filter(|one| one.state.terminated.is_some() && is_init(&one.name));
     let ended_init = ended.map(|one| one.name.clone()).collect();
     let is_bound = node.is_some();
+    // No scheduler binds it any more, however long its finalizers stand.
+    let is_ended = !is_bound && metadata.deletion_timestamp.is_some();
     let binds_late =
         !spec.resource_claims.0.is_empty() || spec.volumes.0.iter().any(VolumeFields::binds_late);
     let toleration =
@@ -59,7 +61,7 @@ pub(crate) fn read(text: &str) -> Result<PodObject, String> {
         uid: metadata.uid,
         mirror_of,
         node,
-        phase: status.phase(),
+        phase: if is_ended { PodPhase::Ended } else { status.phase() },
         arrival: PodArrival {
             at: bound_at.unwrap_or(created),
             version: metadata.resource_version.parse().unwrap_or(0),

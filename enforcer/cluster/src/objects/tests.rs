@@ -279,3 +279,15 @@ fn containers_of_a_bound_pod_without_resources_of_its_own_are_kept() {
     );
     assert_eq!((pod.amounts()["cpu"], pod.amounts()["memory"]), (2_000, 1 << 30));
 }
+
+#[test]
+fn pod_that_is_deleted_before_it_has_a_node_has_ended() {
+    let phase = |node: Option<&str>, deleted: Option<&str>| {
+        let objects = read(&json!([{"kind": "Pod", "spec": {"nodeName": node},
+            "metadata": {"name": "p", "uid": "u", "deletionTimestamp": deleted, "finalizers": ["x/y"]}}]));
+        objects.pods[0].phase
+    };
+    assert_eq!(phase(None, None), PodPhase::Pending);
+    assert_eq!(phase(None, Some("2026-11-28T08:00:00Z")), PodPhase::Ended);
+    assert_eq!(phase(Some("n"), Some("2026-11-28T08:00:00Z")), PodPhase::Pending, "its containers may run");
+}

@@ -57,6 +57,7 @@ pub(crate) struct PodMetadata {
     pub(crate) namespace: String,
     pub(crate) uid: String,
     pub(crate) creation_timestamp: Option<String>,
+    pub(crate) deletion_timestamp: Option<String>,
     pub(crate) resource_version: String,
     pub(crate) annotations: BTreeMap<String, String>,
     pub(crate) labels: BTreeMap<String, String>,

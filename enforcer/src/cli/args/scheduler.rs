@@ -169,8 +169,8 @@ pub struct SchedulerGateArgs {
     pub lease: Option<LeaseName>,
     /// Change no pod for so long after the start, and after another replica led.
     ///
-    /// A change that a former process has sent may still land.
-    #[arg(long, value_name = "TIME", default_value = "5s")]
+    /// A change that a former process has sent may still land: the API server gives a request 60 s.
+    #[arg(long, value_name = "TIME", default_value = "60s")]
     pub settles: HumanDuration,
 }
 

@@ -15,10 +15,11 @@ impl Extender {
         self.nodes.values().filter_map(|node| node.object.as_ref())
     }
 
-    /// Has a manager of any node a say about the pod?
+    /// Does a manager of a node that the pod may use allocate resources to it?
     pub fn has_say(&mut self, pod: &PodObject, now: Millis) -> bool {
-        let known = self.nodes.iter().filter(|(_, node)| node.object.is_some());
-        let names: Vec<String> = known.map(|(name, _)| name.clone()).collect();
+        let required = &pod.scheduling.required;
+        let allowed = self.node_objects().filter(|node| required.allow(&node.name, &node.labels));
+        let names: Vec<String> = allowed.map(|node| node.name.clone()).collect();
         let said = self.ask_all(pod, &names, now);
         said.iter().any(|said| !matches!(self.settings.offer(said), NodeOffer::Free(_)))
     }

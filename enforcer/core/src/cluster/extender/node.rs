@@ -33,6 +33,8 @@ pub(super) struct ExtenderNode {
     revision: Option<Revision>,
     /// Percent of its workloads' memory that is remote, as its last state says.
     pub(super) remote_percent: u8,
+    /// Whether the object with its state is there.
+    has_state_object: bool,
     /// Whether it has ever published a state.
     pub(super) has_published: bool,
     /// Number of lists of pods that had begun when its state was taken.
@@ -90,7 +92,7 @@ impl ExtenderNode {
         pod_lists: u64,
         now: Millis,
     ) -> Option<TakenPods> {
-        self.has_published = true;
+        (self.has_published, self.has_state_object) = (true, true);
         let unseen = NodeObject::default();
         let state = match object.of_node(self.object.as_ref().unwrap_or(&unseen)) {
             Ok(state) => state,
@@ -134,18 +136,29 @@ impl ExtenderNode {
     /// Notes that the Node is gone; returns whether nothing else is known of it.
     pub(super) fn observe_gone(&mut self) -> bool {
         self.object = None;
-        self.revision.is_none() && self.early.is_none()
+        self.is_forgotten()
     }
 
     /// Notes that the object with the state is gone: the daemon writes it again if it lives. Returns whether
     /// nothing else is known of the node.
     pub(super) fn observe_state_gone(&mut self) -> bool {
-        self.early = None;
+        (self.early, self.has_state_object) = (None, false);
         if self.revision.is_some() {
             self.fault = Some("its object was deleted".to_owned());
             self.show_fault();
         }
-        self.object.is_none()
+        self.is_forgotten()
+    }
+
+    /// Drops the state of a node of which no object is left; returns whether nothing is known of it. Pods may
+    /// still hold places for a node that takes the name.
+    fn is_forgotten(&mut self) -> bool {
+        if self.object.is_none() && !self.has_state_object {
+            self.view.observe_replaced();
+            (self.revision, self.fault, self.distrusted) = (None, None, None);
+            self.origin = StateOrigin::default();
+        }
+        self.is_unseen()
     }
 
     /// Notes a pod of the node that cannot be read.

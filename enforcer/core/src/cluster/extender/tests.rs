@@ -728,3 +728,37 @@ fn answers_do_not_depend_on_how_they_are_shared_out() {
         }
     }
 }
+
+#[test]
+fn held_place_outlives_its_node_and_one_that_takes_the_name_has_it() {
+    for state_is_first in [false, true] {
+        let mut one = extender(Binder::Scheduler, &["a"]);
+        one.hold(&pod("p", 8), "a", 0);
+        if state_is_first {
+            one.observe_state_gone("a");
+            one.observe_node_gone("a");
+        } else {
+            one.observe_node_gone("a");
+            one.observe_state_gone("a");
+        }
+        one.tick(0, 0);
+        one.observe_node(node("a"), 1);
+        one.observe_state(object("a", state()), 1);
+        assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), format!(" | a: {NO_CPUS}"));
+        one.release_hold("p");
+        assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), "a | ");
+        one.observe_node_gone("a");
+        one.observe_state_gone("a");
+        one.observe_pod_gone("q", 2);
+        one.tick(2, 0);
+        assert!(one.nodes.is_empty(), "nothing of it is left");
+    }
+}
+
+#[test]
+fn held_place_that_bound_pods_have_taken_keeps_no_other_pod_away() {
+    let mut one = extender(Binder::Scheduler, &["a"]);
+    one.hold(&pod("late", 8), "a", 0);
+    one.observe_pod(on("a", &pod("foreign", 8)), 0);
+    assert_eq!(filter(&mut one, &pod("q", 2), &["a"]), "a | ");
+}

@@ -210,11 +210,12 @@ impl Gate {
             return false;
         }
         // Another program has removed the gate, or the affinity.
-        if self.placed.remove(uid).is_some() || self.counted.contains_key(uid) {
+        let held = self.placed.remove(uid).is_some() || self.counted.contains_key(uid);
+        if held {
             extender.release_hold(uid);
         }
         self.uncount(uid);
-        true
+        held
     }
 
     /// Notes that a pod is gone.
@@ -260,9 +261,8 @@ impl Gate {
     pub fn note_unclear(&mut self, uid: &str, decision: &GateDecision, now: Millis) {
         self.put_off(uid, now);
         if let Some(gated) = self.gated.get_mut(uid) {
-            let sent = gated.unclear.as_ref().map_or(now, |unclear| unclear.sent);
             let version = gated.pod.arrival.version;
-            gated.unclear = Some(UnclearPatch { decision: decision.clone(), version, sent });
+            gated.unclear = Some(UnclearPatch { decision: decision.clone(), version, sent: now });
         }
     }
 

@@ -42,7 +42,9 @@ impl NodeView {
         let (Verdict::Fits(_), Some(model)) = (&verdict, &self.model) else { return verdict };
         let earlier = self.log.tentative().map(|tentative| &tentative.request);
         let mut pods: Vec<_> = earlier.filter(|earlier| earlier.name != pod.name).collect();
-        pods.retain(|earlier| concern::concerns(model, earlier));
+        // A kubelet would refuse a pod that does not fit beside the bound ones: it takes nothing.
+        let is_refused = |pod| matches!(self.bound.clone().admit(model, pod), NodeReply::Refused(_));
+        pods.retain(|earlier| concern::concerns(model, earlier) && !is_refused(earlier));
         if pods.is_empty() {
             return verdict;
         }
