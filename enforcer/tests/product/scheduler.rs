@@ -420,18 +420,26 @@ fn state_that_may_help_a_pod_changes_the_pod_of_the_extender() {
     stub.put(own, json!({"metadata": {"name": "scheduler-0", "namespace": "numa", "uid": "own"}}));
     let served = Served::start(&stub, &["--wake-with", "numa/scheduler-0"]);
     served.becomes_ready();
-    let put_state = |counter: u32| {
+    let put_state = |counter: u32, exact: bool| {
         let path = "/apis/numa-enforcer.io/v1alpha1/numanodestates/a";
         let mut object = stub.object(path).unwrap();
         object["state"]["revision"]["counter"] = json!(counter);
+        object["state"]["exact"] = json!(exact);
+        let starting = json!({"source": "kubelet", "reason": "starting"});
+        object["state"]["inexact"] = if exact { json!([]) } else { json!([starting]) };
         stub.put(path, object);
     };
     let condition = || stub.object(own).unwrap()["status"]["conditions"][0]["type"].clone();
-    let body = |cpus| json!({"Pod": pod("p", cpus), "NodeNames": ["a"]}).to_string();
-    assert_eq!(served.ask("POST", "/v1/filter", &body(8)).0, 200);
-    put_state(2);
-    assert_eq!(served.ask("POST", "/v1/filter", &body(9)).0, 200);
-    put_state(3);
+    let filter =
+        || served.ask("POST", "/v1/filter", &json!({"Pod": pod("p", 8), "NodeNames": ["a"]}).to_string());
+    put_state(2, false);
+    served.metrics_become(&["nodes{state=\"unknown\"} 1"]);
+    put_state(3, true);
+    served.metrics_become(&["nodes{state=\"exact\"} 1"]);
+    put_state(4, false);
+    served.metrics_become(&["nodes{state=\"unknown\"} 1"]);
+    assert!(filter().1.contains("NUMA: state unknown"));
+    put_state(5, true);
     let begun = Instant::now();
     while condition() != "numa-enforcer.io/NodesChanged" {
         assert!(begun.elapsed() < LIMIT, "kube-scheduler is not told");
