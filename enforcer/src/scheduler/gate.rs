@@ -33,6 +33,7 @@ use tokio::{
 use super::{
     bind, events,
     figures::{EventFigures, Figures},
+    give_back,
     port::Port,
     readiness::Readiness,
     service, tell,
@@ -120,11 +121,7 @@ async fn serve_async(served: ServedGate) -> anyhow::Result<()> {
         _ = terminate.recv() => tracing::info!("ended by SIGTERM"),
         _ = interrupt.recv() => tracing::info!("ended by SIGINT"),
     }
-    if let Some(election) = election
-        && let Err(error) = election.release(&connection).await
-    {
-        tracing::warn!("another replica has to wait for the end of the lease: {error}");
-    }
+    give_back(election, &connection).await;
     Ok(())
 }
 

@@ -181,12 +181,17 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
         _ = terminate.recv() => tracing::info!("ended by SIGTERM"),
         _ = interrupt.recv() => tracing::info!("ended by SIGINT"),
     }
+    give_back(election, &connection).await;
+    Ok(())
+}
+
+/// Ends the lead of a replica that may have it.
+async fn give_back(election: Option<Election>, connection: &ApiConnection) {
     if let Some(election) = election
-        && let Err(error) = election.release(&connection).await
+        && let Err(error) = election.release(connection).await
     {
         tracing::warn!("another replica has to wait for the end of the lease: {error}");
     }
-    Ok(())
 }
 
 async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
