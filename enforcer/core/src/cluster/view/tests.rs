@@ -462,8 +462,10 @@ fn a_commit_is_before_all_tentative_pods() {
 
 #[test]
 fn an_end_that_changes_nothing_for_later_pods_leaves_no_doubt() {
+    let mut base = view();
+    base.observe_bound("a", &asks("a", 8, 1));
     let mut view = view();
-    view.observe_bound("a", &asks("a", 8, 1));
+    view.observe_state(&published(&base, 1), 0);
     view.observe_bound("b", &asks("b", 2, 1));
     view.observe_ended("a", 0);
     assert_eq!(
@@ -471,6 +473,30 @@ fn an_end_that_changes_nothing_for_later_pods_leaves_no_doubt() {
         "nodes 1 CPUs 4-7,12-15",
         "b is on node 0 in any case"
     );
+}
+
+/// The kubelet has freed what `x` held, which nothing shows yet, so it had `passer` on NUMA node 0 and has
+/// `late` on node 1.
+#[test]
+fn an_end_that_nothing_shows_decides_where_a_pod_is_whose_elder_came_and_went() {
+    let mut base = view();
+    base.observe_bound("x", &asks("x", 3, 1));
+    let mut seen = view();
+    seen.observe_state(&published(&base, 1), 0);
+    seen.observe_bound("passer", &asks("passer", 6, 1));
+    seen.observe_bound("late", &asks("late", 2, 1));
+    seen.observe_ended("passer", 0);
+    let next = asks("next", 8, 1);
+    let unknown = Verdict::Unknown(UnknownNode::OpenEnd("passer".into()));
+    assert_eq!(seen.filter(&next, 0), unknown);
+    let mut kubelet = view();
+    kubelet.observe_bound("passer", &asks("passer", 6, 1));
+    kubelet.observe_bound("late", &asks("late", 2, 1));
+    kubelet.observe_ended("passer", 0);
+    assert!(matches!(kubelet.bound.clone().admit(kubelet.model().unwrap(), &next), NodeReply::Refused(_)));
+    seen.observe_state(&published(&kubelet, 2), 0);
+    assert!(matches!(seen.filter(&next, 0), Verdict::Refused(..)));
+    assert!(matches!(seen.filter(&asks("next", 6, 1), 0), Verdict::Fits(_)));
 }
 
 /// The kubelet has freed NUMA node 0 early, so it has the second pod where the third one would be.
