@@ -1,7 +1,8 @@
 //! `cargo xtask test`: every check and test, and a count that is honest.
 //!
-//! Order: what fails fastest first. Each step runs even if one before it failed, so that one run tells
-//! everything; the exit status is the verdict. A step, a test of the host, a conformance vector and a
+//! Order: what fails fastest first. The tests of the host run beside the guests, which mostly wait for their
+//! own clocks. Each step runs even if one before it failed, so that one run tells everything; the exit status
+//! is the verdict. A step, a test of the host, a conformance vector and a
 //! scenario count one each. Nothing is skipped silently: what cannot run fails,
 //! except that outside CI a kernel or container runtime that cannot be fetched is skipped by name.
 
@@ -141,17 +142,32 @@ fn run_matching(workspace: &Workspace, arguments: &TestArguments, tally: &mut Te
         }
         return Ok(());
     }
-    for step in steps {
-        steps::run(workspace, step, tally);
-    }
-    if chosen.is_empty() {
-        return Ok(());
-    }
     let profile = if arguments.release { BuildProfile::Release } else { BuildProfile::Dev };
     let record = arguments.record.clone();
     let options = Options { profile, cold: arguments.cold, record, runs: arguments.runs };
     let played = matrix::plays(&chosen, arguments.asked_parts());
-    scenarios.run(workspace, &played, &options, tally, &mut |_| ())
+    thread::scope(|scope| {
+        let mut beside = Vec::new();
+        for step in steps {
+            if step.beside_others {
+                beside.push((step.name, scope.spawn(|| steps::tally_of(workspace, step))));
+            } else {
+                steps::run(workspace, step, tally);
+            }
+        }
+        let guests = if played.is_empty() {
+            Ok(())
+        } else {
+            scenarios.run(workspace, &played, &options, tally, &mut |_| ())
+        };
+        for (name, step) in beside {
+            match step.join() {
+                Ok(other) => tally.join(other),
+                Err(_) => tally.fail(name, "its thread panicked"),
+            }
+        }
+        guests
+    })
 }
 
 /// Builds all of a whole run. Meanwhile its other parts are fetched and made, which is mostly waiting.

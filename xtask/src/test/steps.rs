@@ -14,6 +14,8 @@ pub(super) struct TestStep {
     pub(super) about: &'static str,
     /// Left out of a run that does not name it.
     pub(super) only_by_name: bool,
+    /// Runs beside the steps after it, and beside the guests.
+    pub(super) beside_others: bool,
     work: Work,
 }
 
@@ -25,7 +27,7 @@ enum Work {
 }
 
 const fn step(name: &'static str, about: &'static str, work: fn(&Workspace) -> Result<()>) -> TestStep {
-    TestStep { name, about, only_by_name: false, work: Work::Whole(work) }
+    TestStep { name, about, only_by_name: false, beside_others: false, work: Work::Whole(work) }
 }
 
 const fn parts(
@@ -33,12 +35,16 @@ const fn parts(
     about: &'static str,
     work: fn(&Workspace, &mut TestTally) -> Result<()>,
 ) -> TestStep {
-    TestStep { name, about, only_by_name: false, work: Work::Parts(work) }
+    TestStep { name, about, only_by_name: false, beside_others: false, work: Work::Parts(work) }
 }
 
 impl TestStep {
     const fn only_by_name(self) -> Self {
         Self { only_by_name: true, ..self }
+    }
+
+    const fn beside_others(self) -> Self {
+        Self { beside_others: true, ..self }
     }
 }
 
@@ -79,12 +85,13 @@ pub(super) const STEPS: &[TestStep] = &[
         "bursts of pods: kubelets refuse some that kube-scheduler places alone, and none with the product",
         burst::run,
     ),
+    parts("host", "every test that runs on this host", |workspace, tally| host::run(workspace, None, tally))
+        .beside_others(),
     parts(
         "page",
         "the pages of 2,000 containers on 64 nodes, of a daemon and of a guest, in headless Chromium",
         page::run,
     ),
-    parts("host", "every test that runs on this host", |workspace, tally| host::run(workspace, None, tally)),
     parts(
         "emulated",
         "the product for arm64 under QEMU says of captured machines what that of this machine says",
@@ -103,6 +110,13 @@ pub(super) fn named(name: &str) -> Option<&'static TestStep> {
 /// Steps with a name that begins with `prefix`.
 pub(super) fn matching(prefix: &str) -> Vec<&'static TestStep> {
     STEPS.iter().filter(|step| step.name.starts_with(prefix)).collect()
+}
+
+/// Runs one step, and counts what it did.
+pub(super) fn tally_of(workspace: &Workspace, step: &TestStep) -> TestTally {
+    let mut tally = TestTally::default();
+    run(workspace, step, &mut tally);
+    tally
 }
 
 /// Runs one step and counts it.

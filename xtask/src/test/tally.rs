@@ -37,6 +37,12 @@ impl TestTally {
         self.passed += passed;
     }
 
+    /// Adds what another one has counted.
+    pub(super) fn join(&mut self, other: Self) {
+        self.add(other.passed);
+        self.failures.extend(other.failures);
+    }
+
     /// One thing failed; `why` has any number of lines, or none.
     pub(super) fn fail(&mut self, name: impl Into<String>, why: impl AsRef<str>) {
         let why = command::tail(why.as_ref().trim_end(), LINES);
@@ -107,6 +113,10 @@ mod tests {
         tally.fail("b", "");
         assert!(!tally.succeeded());
         assert_eq!(tally.line(), "1 passed, 1 failed");
+        let mut other = TestTally::default();
+        other.add(2);
+        other.join(tally);
+        assert_eq!(other.line(), "3 passed, 1 failed");
     }
 
     #[test]
