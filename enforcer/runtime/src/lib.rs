@@ -7,7 +7,9 @@
 //! Invariants: no cgroup is written, and no thread is started. [`nri::keep_up`] and
 //! [`kubelet::watch::KubeletWatch::keep_up`] are work for unprivileged threads that the daemon starts.
 
+pub mod dra;
 pub mod kubelet;
 pub mod manifest;
 pub mod nri;
 mod protobuf;
+mod raw_messages;

@@ -23,19 +23,21 @@ use numa_topology::{
     id::{CpuId, NodeId},
     set::{CpuSet, NodeSet},
 };
-use prost::{Message, bytes::Buf as _};
+use prost::Message;
 use thiserror::Error;
 use tokio::{net::UnixStream, runtime::Builder, time::timeout};
 use tonic::{
     Code, Status,
     client::Grpc,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     codegen::http::uri::PathAndQuery,
     transport::{Channel, Endpoint},
 };
 
 use super::state::{MOST_CLAIMS, MOST_NODES};
-use crate::protobuf::{MalformedProtobuf, numbers, occurrences};
+use crate::{
+    protobuf::{MalformedProtobuf, numbers, occurrences},
+    raw_messages::RawMessages,
+};
 
 /// Longest time of a look: a kubelet answers from memory.
 const WITHIN: Duration = Duration::from_secs(3);
@@ -228,7 +230,8 @@ async fn call(channel: Channel, socket: &Path, method: &'static str) -> Result<V
     let refused = |status: Status| refused(socket, method, &status);
     let mut grpc = Grpc::new(channel).max_decoding_message_size(LARGEST);
     grpc.ready().await.map_err(|cause| refused(Status::new(Code::Unavailable, cause.to_string())))?;
-    let answer = grpc.unary(tonic::Request::new(()), PathAndQuery::from_static(method), Undecoded).await;
+    let answer =
+        grpc.unary(tonic::Request::new(Vec::new()), PathAndQuery::from_static(method), RawMessages).await;
     Ok(answer.map_err(refused)?.into_inner())
 }
 
@@ -280,44 +283,6 @@ fn has_few(
         fields += occurrences(bytes, &at(path), MOST_FIELDS + 1)?;
     }
     Ok(fields <= MOST_FIELDS)
-}
-
-/// Questions without anything in them, and answers as they come.
-struct Undecoded;
-
-impl Codec for Undecoded {
-    type Encode = ();
-    type Decode = Vec<u8>;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Undecoded {
-    type Item = ();
-    type Error = Status;
-
-    fn encode(&mut self, (): (), _: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        Ok(())
-    }
-}
-
-impl Decoder for Undecoded {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn decode(&mut self, answer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
-        let mut bytes = vec![0; answer.remaining()];
-        answer.copy_to_slice(&mut bytes);
-        Ok(Some(bytes))
-    }
 }
 
 /// A message may be of any length.
