@@ -86,7 +86,7 @@ const OWNERS: [(&str, &[&str]); 18] = [
     ),
     ("rustls", &["enforcer/cluster/", "tests/api/"]),
     ("tokio_rustls", &["enforcer/cluster/", "tests/api/"]),
-    ("tonic", &["enforcer/runtime/src/kubelet/", "tests/src/cri/"]),
+    ("tonic", &["enforcer/runtime/", "tests/src/cri/"]),
     ("prost", &["enforcer/runtime/", "tests/src/cri/", "tests/src/unsolicited.rs"]),
     ("libc", &["enforcer/kernel/", "tests/src/refuser.rs", "enforcer/tests/kernel_side/"]),
 ];
