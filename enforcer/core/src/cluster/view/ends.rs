@@ -5,10 +5,10 @@
 //! ended by now. Idea: the end of a pod of the state may have been at any place before the moment at which it
 //! was seen. Before each binding each such end has been or has not; states that became equal are one.
 //!
-//! A pod that has come and gone since the state is another thing: an end that *nothing* has shown yet may have
-//! made it go elsewhere. As long as it is there that does no harm, because the node has more room than it
-//! seems. Its own end gives the room back at a place that is not known, and pods that came after it may be
-//! where it was not. So nothing is known until a state covers those.
+//! A pod that has come and gone since the state is different: an end that *nothing* has shown yet may have
+//! sent it elsewhere. That does no harm as long as it is there, because the node has more room than it seems.
+//! Its own end frees a place that is not known, and pods that came after it may be where it was not. So
+//! nothing is known until a state covers those.
 //!
 //! Invariants: bindings keep their order, because a kubelet admits in it. An end is never later than seen.
 //!
