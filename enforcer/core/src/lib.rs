@@ -9,7 +9,7 @@
 //! holds the durations of the calls, `page_migration` computes the targets of pages after a cpuset write,
 //! [`residue`] the pages that stay behind, [`demotion`] those that go to slower memory, and [`cold_start`]
 //! the end of a start on slow memory. [`hardware`] knows the CPU counters of memory accesses. [`replay`]
-//! decides a recorded turn again, and [`cluster`] has what nodes publish.
+//! decides a recorded turn again, [`cluster`] has what nodes publish, and [`dra`] claims of NUMA places.
 //!
 //! This crate opens no file or socket, reads no clock, starts no thread and does not log. Time is an
 //! argument. The same input gives the same output, byte for byte: no hash maps with a visible order.
@@ -23,6 +23,7 @@ pub mod considered;
 pub mod decide;
 pub mod declarations;
 pub mod demotion;
+pub mod dra;
 pub mod finding;
 pub mod hardware;
 pub mod hosted;

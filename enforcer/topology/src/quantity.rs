@@ -15,8 +15,20 @@ pub fn whole(text: &str) -> Option<u64> {
     scaled(text, 1)
 }
 
+/// Whole units, without rounding: none for `1500m`, which [`whole`] makes 2.
+pub fn exact(text: &str) -> Option<u64> {
+    let (amount, over) = fraction(text, 1)?;
+    amount.is_multiple_of(over).then(|| u64::try_from(amount / over).ok())?
+}
+
 /// The quantity times `scale`, rounded up.
 fn scaled(text: &str, scale: u128) -> Option<u64> {
+    let (amount, over) = fraction(text, scale)?;
+    u64::try_from(amount.div_ceil(over)).ok()
+}
+
+/// The quantity times `scale` as a fraction.
+fn fraction(text: &str, scale: u128) -> Option<(u128, u128)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
@@ -32,8 +44,7 @@ fn scaled(text: &str, scale: u128) -> Option<u64> {
     let digits: u128 = format!("{integer}{fraction}").parse().ok()?;
     let (times, over) = factor(suffix)?;
     let over = over.checked_mul(10u128.checked_pow(u32::try_from(fraction.len()).ok()?)?)?;
-    let product = digits.checked_mul(times)?.checked_mul(scale)?;
-    u64::try_from(product.div_ceil(over)).ok()
+    Some((digits.checked_mul(times)?.checked_mul(scale)?, over))
 }
 
 /// A suffix as a fraction.
@@ -87,6 +98,14 @@ mod tests {
         }
         for (text, milli) in [("250m", 250), ("2", 2000), ("1.5", 1500), ("0.0001", 1), ("1500000u", 1500)] {
             assert_eq!(milli_cpus(text), Some(milli), "{text}");
+        }
+        for (text, amount) in
+            [("16", Some(16)), ("16e0", Some(16)), ("1E3", Some(1000)), ("2000m", Some(2)), ("2.0", Some(2))]
+        {
+            assert_eq!(exact(text), amount, "{text}");
+        }
+        for text in ["1500m", "0.5", "1n", "999.9999", "1e-1", "x"] {
+            assert_eq!(exact(text), None, "{text}");
         }
         for text in
             ["", "-1", "1 Gi", "1Kib", "x", "1.2.3", "16Ei", "9e99", ".", "1e", "99999999999999999999999"]

@@ -11,7 +11,7 @@
 
 mod nrt;
 mod numatopology;
-mod quantity;
+pub(crate) mod quantity;
 #[cfg(test)]
 mod tests;
 

@@ -46,7 +46,7 @@ pub(super) fn of_milli_cpus(milli: u64) -> String {
 }
 
 /// Bytes with the largest binary suffix that divides them: `2348Mi`, `1000`.
-pub(super) fn of_bytes(bytes: u64) -> String {
+pub(crate) fn of_bytes(bytes: u64) -> String {
     let mut amount = bytes;
     let mut suffix = "";
     for larger in ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"] {

@@ -1,0 +1,176 @@
+//! What a container gets of the claims that it refers to.
+//!
+//! Problem: a container runtime passes on CDI devices and variables, and an image or a pod can set both as it
+//! likes. Idea: they are hints that name claims. A claim counts only if it is prepared here and the pod is
+//! one of those that it is reserved for; what the ledger has of it is what the container gets, whatever the
+//! value of the variable. Invariants: a hint that is not proven gives nothing; an empty set of CPUs or nodes
+//! is never given, because a runtime reads it as no change.
+//!
+//! The shell calls [`bind`] at creation and update of a container and when it corrects one. For a claim in
+//! [`Bound::doubtful`] it reads the claim again (a pod that was added) or asks the kubelet's pod-resources,
+//! and calls once more with the claims that these name as `confirmed`. It counts [`Bound::spoofed`], and
+//! never logs values of variables.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use numa_topology::set::{CpuSet, NodeSet};
+
+use super::{
+    ClaimConsumer, ClaimMemory, ClaimQuota, ClaimSupply, ClaimUid, ClaimWiden, Ledger, PlaceAmounts,
+    PreparedClaim, PreparedResult,
+    cdi::{uid_of_device, uid_of_variable},
+};
+
+#[cfg(test)]
+mod tests;
+
+/// Most hints of a container that are looked at; a pod has fewer claims.
+const MAX_HINTS: usize = 64;
+
+/// What a runtime says of a container.
+#[derive(Debug, Clone, Copy)]
+pub struct ContainerHints<'a> {
+    /// Uid of its pod.
+    pub pod_uid: &'a str,
+    /// Ids of its CDI devices; empty if the runtime does not pass them on.
+    pub cdi_devices: &'a [String],
+    /// Its variables, as `NAME=value`.
+    pub variables: &'a [String],
+    /// Claims that the kubelet names for this container.
+    pub confirmed: &'a BTreeSet<ClaimUid>,
+}
+
+/// The claims of a container, and what it gets of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bound {
+    /// Its claims, in order of uid; empty for a container without claims.
+    pub claims: Vec<ClaimUid>,
+    /// What it gets; none without claims.
+    pub place: Option<ContainerPlace>,
+    /// Claims that it names, which are prepared, and of which it is not known whether its pod may have them.
+    pub doubtful: Vec<ClaimUid>,
+    /// Number of named claims that are not prepared here.
+    pub spoofed: usize,
+}
+
+/// What a container gets of its claims.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerPlace {
+    /// Its CPUs; unchanged if absent.
+    pub cpus: Option<CpuSet>,
+    /// Those of them that are exclusive to its claims.
+    pub exclusive_cpus: CpuSet,
+    /// Its memory nodes; unchanged if absent.
+    pub mems: Option<NodeSet>,
+    /// Nodes that its memory belongs on, strictly or not; empty if anywhere.
+    pub preferred_nodes: NodeSet,
+    /// Bytes of huge pages by size that its limits and those of its pod have to grow by.
+    pub hugepages: BTreeMap<u64, u64>,
+    /// Bytes of ordinary memory that its claims have.
+    pub memory_bytes: u64,
+    /// Whether its CPU quota is lifted.
+    pub lifts_quota: bool,
+    /// Whether it may run on idle CPUs of others too.
+    pub may_widen: bool,
+    /// Promised CPUs that are not there.
+    pub missing_cpus: u64,
+}
+
+/// What a container gets of the claims that it refers to.
+pub fn bind(hints: &ContainerHints<'_>, ledger: &Ledger, supply: &ClaimSupply) -> Bound {
+    let named: BTreeSet<ClaimUid> = if hints.cdi_devices.is_empty() {
+        hints.variables.iter().filter_map(|variable| uid_of_variable(variable)).take(MAX_HINTS).collect()
+    } else {
+        hints.cdi_devices.iter().filter_map(|id| uid_of_device(id)).take(MAX_HINTS).collect()
+    };
+    let mut bound = Bound::default();
+    let mut claims = Vec::new();
+    for uid in named {
+        match ledger.claim(&uid) {
+            None => bound.spoofed += 1,
+            Some(claim) if may_have(claim, hints) => {
+                claims.push(claim);
+                bound.claims.push(uid);
+            }
+            Some(_) => bound.doubtful.push(uid),
+        }
+    }
+    if !claims.is_empty() {
+        bound.place = Some(place(&claims, ledger, supply));
+    }
+    bound
+}
+
+fn may_have(claim: &PreparedClaim, hints: &ContainerHints<'_>) -> bool {
+    let is_pod = |consumer: &ClaimConsumer| matches!(consumer, ClaimConsumer::Pod { uid, .. } if uid == hints.pod_uid && !uid.is_empty());
+    claim.consumers.iter().any(is_pod) || hints.confirmed.contains(&claim.uid)
+}
+
+/// Nodes that the claim's memory belongs on, for its variable.
+pub(super) fn mems_of(claim: &PreparedClaim) -> NodeSet {
+    let own = results(claim).filter(|result| memory_option(result) != ClaimMemory::Free);
+    own.map(|result| result.node).collect()
+}
+
+fn results(claim: &PreparedClaim) -> impl Iterator<Item = &PreparedResult> {
+    claim.results.iter().filter(|result| !result.result.is_admin)
+}
+
+fn memory_option(result: &PreparedResult) -> ClaimMemory {
+    result.result.options.memory(result.amounts.has_memory())
+}
+
+fn place(claims: &[&PreparedClaim], ledger: &Ledger, supply: &ClaimSupply) -> ContainerPlace {
+    let all: Vec<&PreparedResult> = claims.iter().flat_map(|claim| results(claim)).collect();
+    let mut place = ContainerPlace::default();
+    let mut amounts = PlaceAmounts::default();
+    for result in &all {
+        amounts.add(&result.amounts);
+        place.exclusive_cpus.extend(&result.cpus);
+        place.missing_cpus += result.missing_cpus();
+    }
+    let nodes = |counts: &dyn Fn(&PreparedResult) -> bool| -> NodeSet {
+        all.iter().filter(|result| counts(result)).map(|result| result.node).collect()
+    };
+    let shared = if place.exclusive_cpus.is_empty() {
+        // Shared CPUs, the location alone, or exclusive CPUs that have all gone offline.
+        let with_cpus = nodes(&|result| result.amounts.milli_cpus > 0 || result.amounts.cpus > 0);
+        if with_cpus.is_empty() { nodes(&|_| true) } else { with_cpus }
+    } else {
+        nodes(&|result| result.amounts.milli_cpus > 0)
+    };
+    let mut cpus = place.exclusive_cpus.clone();
+    cpus.extend(&shared_of(&shared, ledger, supply));
+    let all_exclusive = !cpus.is_empty() && cpus == place.exclusive_cpus;
+    place.cpus = (!cpus.is_empty()).then_some(cpus);
+    let is = |wanted: ClaimMemory| all.iter().any(|result| memory_option(result) == wanted);
+    let near = nodes(&|result| memory_option(result) != ClaimMemory::Free);
+    if is(ClaimMemory::Strict) && !is(ClaimMemory::Free) {
+        // A preference without an amount does not widen what is strict.
+        let own =
+            nodes(&|result| memory_option(result) == ClaimMemory::Strict || result.amounts.has_memory());
+        place.mems = Some(supply.strict_mems(&own));
+        place.preferred_nodes = own;
+    } else {
+        place.preferred_nodes = near;
+    }
+    let taking = || all.iter().filter(|result| result.amounts.cpus > 0).map(|result| result.result.options);
+    place.lifts_quota = all_exclusive && taking().all(|options| options.quota() == ClaimQuota::Remove);
+    place.may_widen = all.iter().any(|result| result.result.options.widen() == ClaimWiden::Idle);
+    place.memory_bytes = amounts.memory_bytes;
+    place.hugepages = amounts.hugepages;
+    place
+}
+
+/// Shared CPUs of these nodes; for a node without CPUs those of the nodes that it is near.
+fn shared_of(nodes: &NodeSet, ledger: &Ledger, supply: &ClaimSupply) -> CpuSet {
+    let mut near = NodeSet::new();
+    for budget in nodes.iter().filter_map(|node| supply.node(node)) {
+        near.extend(&budget.near_cpu_nodes);
+    }
+    let mut cpus = CpuSet::new();
+    for shared in near.iter().filter_map(|node| ledger.shared_cpus(node, supply)) {
+        cpus.extend(&shared);
+    }
+    cpus
+}

@@ -1,0 +1,48 @@
+//! Claims that nothing needs any more, though the kubelet never said so.
+//!
+//! Invariant: a claim is released only if it has no container in this boot, the kubelet does not hold it, the
+//! API server does not know its uid, and all of that was so for five minutes.
+
+use super::{ClaimUid, Ledger, PreparedClaim};
+
+/// Time for which a claim has to look unneeded, in seconds.
+const ORPHAN_SECONDS: u64 = 300;
+
+/// What is known about the use of a claim; what could not be asked counts as use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrphanEvidence {
+    /// Whether a container with it exists.
+    pub has_container: bool,
+    /// Whether the kubelet holds it.
+    pub is_held_by_kubelet: bool,
+    /// Whether the API server has no claim of its uid.
+    pub is_gone_from_api: bool,
+}
+
+impl Ledger {
+    /// Releases claims that have been unneeded for long enough. `now` is in seconds of a clock that starts at
+    /// boot and never jumps.
+    pub fn release_orphans(
+        &mut self,
+        now: u64,
+        evidence: impl Fn(&PreparedClaim) -> OrphanEvidence,
+    ) -> Vec<PreparedClaim> {
+        let boot = &self.boot_id;
+        let is_unneeded = |claim: &&PreparedClaim| {
+            let found = evidence(claim);
+            let has_ended = claim.boot_id != *boot || !found.has_container;
+            has_ended && !found.is_held_by_kubelet && found.is_gone_from_api
+        };
+        let unneeded: Vec<ClaimUid> =
+            self.claims.values().filter(is_unneeded).map(|claim| claim.uid.clone()).collect();
+        self.orphans.retain(|uid, _| unneeded.contains(uid));
+        for uid in unneeded {
+            self.orphans.entry(uid).or_insert(now);
+        }
+        let due = |(uid, since): (&ClaimUid, &u64)| {
+            (now.saturating_sub(*since) >= ORPHAN_SECONDS).then(|| uid.clone())
+        };
+        let due: Vec<ClaimUid> = self.orphans.iter().filter_map(due).collect();
+        due.iter().filter_map(|uid| self.unprepare(uid)).collect()
+    }
+}

@@ -1,0 +1,56 @@
+//! Claims whose CPUs have gone: offline, or given away by the kubelet.
+//!
+//! Idea: a claim keeps what is left, and gets as many others of its node, as near as the placement engine
+//! finds them. The last shared CPU of a node is not taken. CPUs that come back are taken up at the next call.
+
+use numa_placement::hints::cpu::{CpuOptions, grow};
+use numa_topology::set::CpuSet;
+
+use super::{ClaimUid, Ledger};
+use crate::dra::ClaimSupply;
+
+/// Change of a prepared claim's CPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CpuRepair {
+    /// The claim.
+    pub uid: ClaimUid,
+    /// CPUs that it had and that are no longer there.
+    pub lost: CpuSet,
+    /// CPUs that it has instead.
+    pub gained: CpuSet,
+    /// Promised CPUs that it does not have now; the device is unhealthy while it is not 0.
+    pub missing: u64,
+}
+
+impl Ledger {
+    /// Makes the claims fit the machine. Returns the claims whose CPUs have changed, in order of uid.
+    pub fn settle(&mut self, supply: &ClaimSupply) -> Vec<CpuRepair> {
+        let present = supply.cpus();
+        let before: Vec<(ClaimUid, CpuSet)> =
+            self.claims.values().map(|claim| (claim.uid.clone(), claim.cpus())).collect();
+        for result in self.claims.values_mut().flat_map(|claim| &mut claim.results) {
+            result.cpus = result.cpus.intersection(&present);
+        }
+        let mut taken = self.exclusive_cpus();
+        let options = CpuOptions { align_by_uncore_cache: true, ..CpuOptions::default() };
+        for result in self.claims.values_mut().flat_map(|claim| &mut claim.results) {
+            let missing = usize::try_from(result.missing_cpus()).unwrap_or(usize::MAX);
+            let Some(budget) = supply.node(result.node).filter(|_| missing > 0) else { continue };
+            let shared = budget.cpus.difference(&taken).len();
+            let free = budget.exclusive_pool.difference(&taken);
+            let more = missing.min(free.len()).min(shared.saturating_sub(1));
+            if let Ok(cpus) = grow(supply.layout(), &result.cpus, &free, result.cpus.len() + more, options) {
+                taken.extend(&cpus);
+                result.cpus = cpus;
+            }
+        }
+        let repair = |(uid, had): (ClaimUid, CpuSet)| {
+            let claim = self.claims.get(&uid)?;
+            let has = claim.cpus();
+            let (lost, gained) = (had.difference(&has), has.difference(&had));
+            let is_changed = !lost.is_empty() || !gained.is_empty();
+            is_changed.then(|| CpuRepair { uid, lost, gained, missing: claim.missing_cpus() })
+        };
+        before.into_iter().filter_map(repair).collect()
+    }
+}
