@@ -7,8 +7,8 @@
 //! never exclusive, so that no container is left without CPUs.
 //!
 //! The shell makes a [`ClaimSupply`] at start and after each change of online CPUs, of huge pages, of the
-//! configuration, and of the CPUs that the kubelet has given away exclusively (those of containers
-//! **without** claims of this driver). It hands the same value to the publisher and to the ledger.
+//! configuration, and of the CPUs that containers **without** claims of this driver have exclusively, from
+//! the kubelet or from the placement engine. It hands the same value to the publisher and to the ledger.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,8 @@ pub struct NodeBudget {
     /// The node.
     pub node: NodeId,
     /// CPUs of claims and of workloads without claims: those of the node that are online, neither reserved
-    /// nor isolated, and not the kubelet's.
+    /// nor isolated, and exclusive to no
+    /// container without a claim.
     pub cpus: CpuSet,
     /// Those that may become exclusive.
     pub exclusive_pool: CpuSet,
@@ -78,14 +79,13 @@ pub struct ClaimSupply {
 }
 
 impl ClaimSupply {
-    /// Budgets of the machine. `kubelet_cpus` are those that the kubelet has given to containers without
-    /// claims exclusively.
-    pub fn new(inventory: &Inventory, options: &BudgetOptions, kubelet_cpus: &CpuSet) -> Self {
+    /// Budgets of the machine. `given_cpus` are exclusive to containers without claims.
+    pub fn new(inventory: &Inventory, options: &BudgetOptions, given_cpus: &CpuSet) -> Self {
         let withheld = inventory.reserved_cpus.union(&inventory.isolated_cpus);
         let is_ours = |node: &&NodeSupply| node.kind != MemoryKind::Gpu || !node.cpus.is_empty();
         let nodes = inventory.nodes.iter().filter(is_ours).map(|node| {
             let whole = node.cpus.difference(&withheld);
-            let cpus = whole.difference(kubelet_cpus);
+            let cpus = whole.difference(given_cpus);
             let pool =
                 options.dedicated_cpus.as_ref().map_or_else(|| cpus.clone(), |own| own.intersection(&cpus));
             let core = core_size(&inventory.layout, &whole);

@@ -38,6 +38,7 @@ impl<'a> Field<'a> {
     }
 
     /// A value at this path of an object that is not at hand.
+    #[cfg(test)]
     pub(super) fn at(path: impl Into<String>, value: &'a Value) -> Self {
         Self { path: path.into(), value }
     }

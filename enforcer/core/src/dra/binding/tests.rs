@@ -29,7 +29,9 @@ impl Node {
 
     fn with(claims: &[ClaimAllocation]) -> Self {
         let mut node = Self::new();
-        claims.iter().for_each(|claim| node.prepare(claim));
+        for claim in claims {
+            node.prepare(claim);
+        }
         node
     }
 

@@ -1,5 +1,6 @@
 //! Any order of requests, crashes and changes of the machine, against a list of what has to be there.
 
+use numa_topology::id::CpuId;
 use proptest::prelude::*;
 
 use super::*;
@@ -87,113 +88,140 @@ fn check(ledger: &Ledger, supply: &ClaimSupply) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn play(steps: &[Step]) -> Result<(), TestCaseError> {
-    let options = BudgetOptions::default();
-    let at = |kubelet: &CpuSet| supply(LINE, &options, &kubelet.to_string());
-    let mut machine = at(&CpuSet::new());
-    let mut boot = 0;
-    let mut ledger = Ledger::new("n1", "boot 0");
-    // What has to be in the ledger, and what it was answered.
-    let mut expected = BTreeMap::<ClaimUid, PreparedClaim>::new();
-    for (now, step) in (0_u64..).zip(steps) {
-        let before = ledger.clone();
-        match step {
-            Step::Prepare { uid, results } => {
-                let claim = allocation(*uid, results);
-                let decision = ledger.prepare(&claim, &machine, &limits());
-                match decision {
-                    Ok(PrepareDecision::Prepared) => {
-                        prop_assert!(!expected.contains_key(&claim.uid));
-                        let prepared = ledger.claim(&claim.uid).unwrap().clone();
-                        prop_assert_eq!(prepared.missing_cpus(), 0);
-                        expected.insert(claim.uid, prepared);
-                    }
-                    Ok(PrepareDecision::Repeated { .. }) => prop_assert!(expected.contains_key(&claim.uid)),
-                    Ok(PrepareDecision::Wait(shortage)) => {
-                        prop_assert_eq!(&ledger, &before);
-                        prop_assert!(!expected.contains_key(&claim.uid));
-                        // An empty machine would have prepared it: something else is in the way.
-                        let mut empty = Ledger::new("n1", "boot");
-                        let alone = empty.prepare(&claim, &machine, &limits());
-                        let is_alone = alone != Ok(PrepareDecision::Prepared);
-                        let waits = !shortage.holders.is_empty() || shortage.in_cores || is_alone;
-                        prop_assert!(waits, "{} waits for nothing", shortage);
-                    }
-                    Err(_) => prop_assert_eq!(&ledger, &before),
-                }
+/// A ledger under test, and what has to be in it.
+struct Course {
+    machine: ClaimSupply,
+    boot: u32,
+    ledger: Ledger,
+    /// Prepared claims, as they were answered.
+    expected: BTreeMap<ClaimUid, PreparedClaim>,
+}
+
+fn machine_without(gone: &CpuSet) -> ClaimSupply {
+    supply(LINE, &BudgetOptions::default(), &gone.to_string())
+}
+
+impl Course {
+    fn prepare(&mut self, claim: ClaimAllocation) -> Result<(), TestCaseError> {
+        let before = self.ledger.clone();
+        let is_expected = self.expected.contains_key(&claim.uid);
+        match self.ledger.prepare(&claim, &self.machine, &limits()) {
+            Ok(PrepareDecision::Prepared) => {
+                prop_assert!(!is_expected);
+                let prepared = self.ledger.claim(&claim.uid).unwrap().clone();
+                prop_assert_eq!(prepared.missing_cpus(), 0);
+                self.expected.insert(claim.uid, prepared);
             }
-            Step::Again(number) => {
-                let Some(known) = expected.get(&uid(*number)) else { continue };
-                let claim = ClaimAllocation {
-                    uid: known.uid.clone(),
-                    namespace: known.namespace.clone(),
-                    name: known.name.clone(),
-                    consumers: known.consumers.clone(),
-                    results: known.results.iter().map(|result| result.result.clone()).collect(),
-                };
-                let decision = ledger.prepare(&claim, &machine, &limits()).unwrap();
-                let is_repeated = matches!(decision, PrepareDecision::Repeated { .. });
-                prop_assert!(is_repeated);
-                let again = ledger.claim(&claim.uid).unwrap();
-                prop_assert_eq!(&again.results, &before.claim(&claim.uid).unwrap().results);
-                prop_assert_eq!(&again.boot_id, &format!("boot {boot}"));
+            Ok(PrepareDecision::Repeated { .. }) => prop_assert!(is_expected),
+            Ok(PrepareDecision::Wait(shortage)) => {
+                prop_assert_eq!(&self.ledger, &before);
+                prop_assert!(!is_expected);
+                // An empty machine would have prepared it: something else is in the way.
+                let mut empty = Ledger::new("n1", "boot");
+                let alone = empty.prepare(&claim, &self.machine, &limits());
+                let is_alone = alone != Ok(PrepareDecision::Prepared);
+                let waits = !shortage.holders.is_empty() || shortage.in_cores || is_alone;
+                prop_assert!(waits, "{} waits for nothing", shortage);
             }
-            Step::Unprepare(number) => {
-                let had = ledger.unprepare(&uid(*number));
-                prop_assert_eq!(had.is_some(), expected.remove(&uid(*number)).is_some());
-                prop_assert!(ledger.unprepare(&uid(*number)).is_none());
-            }
-            Step::Crash { reboots } => {
-                boot += u32::from(*reboots);
-                ledger = Ledger::from_text(&ledger.to_text(), "n1", &format!("boot {boot}")).unwrap();
-                prop_assert!(ledger.claims().eq(before.claims()), "a crash changes nothing");
-                prop_assert_eq!(ledger.settle(&machine), []);
-            }
-            Step::Machine(gone) => {
-                machine = at(&gone.iter().map(|cpu| numa_topology::id::CpuId(*cpu)).collect());
-                for repair in ledger.settle(&machine) {
-                    let (had, has) = (before.claim(&repair.uid).unwrap(), ledger.claim(&repair.uid).unwrap());
-                    prop_assert_eq!(had.cpus().difference(&has.cpus()), repair.lost.clone());
-                    prop_assert!(
-                        repair.lost.is_disjoint(&machine.cpus()),
-                        "only CPUs that are gone are taken"
-                    );
-                }
-                prop_assert_eq!(ledger.settle(&machine), [], "settled once is settled");
-            }
-            Step::Orphans(number) => {
-                let uid = uid(*number);
-                let evidence = |claim: &PreparedClaim| OrphanEvidence {
-                    has_container: false,
-                    is_held_by_kubelet: claim.uid != uid,
-                    is_gone_from_api: true,
-                };
-                ledger.release_orphans(now * 1_000, evidence);
-                let released = ledger.release_orphans(now * 1_000 + 300, evidence);
-                prop_assert_eq!(released.len(), usize::from(expected.remove(&uid).is_some()));
-            }
+            Err(_) => prop_assert_eq!(&self.ledger, &before),
         }
-        prop_assert!(
-            ledger.claims().map(|claim| &claim.uid).eq(expected.keys()),
-            "nothing is lost or leaked"
-        );
-        let promised = |claim: &PreparedClaim| {
-            claim
-                .results
-                .iter()
-                .map(|result| (result.result.clone(), result.amounts.clone()))
-                .collect::<Vec<_>>()
+        Ok(())
+    }
+
+    fn ask_again(&mut self, uid: &ClaimUid) -> Result<(), TestCaseError> {
+        let Some(known) = self.expected.get(uid) else { return Ok(()) };
+        let claim = ClaimAllocation {
+            uid: known.uid.clone(),
+            namespace: known.namespace.clone(),
+            name: known.name.clone(),
+            consumers: known.consumers.clone(),
+            results: known.results.iter().map(|result| result.result.clone()).collect(),
         };
-        for claim in ledger.claims() {
-            prop_assert_eq!(promised(claim), promised(&expected[&claim.uid]));
+        let had = self.ledger.claim(uid).unwrap().results.clone();
+        let decision = self.ledger.prepare(&claim, &self.machine, &limits()).unwrap();
+        let is_repeated = matches!(decision, PrepareDecision::Repeated { .. });
+        prop_assert!(is_repeated);
+        let again = self.ledger.claim(uid).unwrap();
+        prop_assert_eq!(&again.results, &had);
+        prop_assert_eq!(&again.boot_id, &format!("boot {}", self.boot));
+        Ok(())
+    }
+
+    fn unprepare(&mut self, uid: &ClaimUid) -> Result<(), TestCaseError> {
+        let had = self.ledger.unprepare(uid);
+        prop_assert_eq!(had.is_some(), self.expected.remove(uid).is_some());
+        prop_assert!(self.ledger.unprepare(uid).is_none());
+        Ok(())
+    }
+
+    fn crash(&mut self, reboots: bool) -> Result<(), TestCaseError> {
+        let before = self.ledger.clone();
+        self.boot += u32::from(reboots);
+        let text = self.ledger.to_text();
+        self.ledger = Ledger::from_text(&text, "n1", &format!("boot {}", self.boot)).unwrap();
+        prop_assert!(self.ledger.claims().eq(before.claims()), "a crash changes nothing");
+        prop_assert_eq!(self.ledger.settle(&self.machine), []);
+        Ok(())
+    }
+
+    fn change_machine(&mut self, gone: &[u32]) -> Result<(), TestCaseError> {
+        let before = self.ledger.clone();
+        self.machine = machine_without(&gone.iter().map(|cpu| CpuId(*cpu)).collect());
+        for repair in self.ledger.settle(&self.machine) {
+            let (had, has) = (before.claim(&repair.uid).unwrap(), self.ledger.claim(&repair.uid).unwrap());
+            prop_assert_eq!(had.cpus().difference(&has.cpus()), repair.lost.clone());
+            prop_assert!(repair.lost.is_disjoint(&self.machine.cpus()), "only CPUs that are gone are taken");
         }
-        check(&ledger, &machine)?;
+        prop_assert_eq!(self.ledger.settle(&self.machine), [], "settled once is settled");
+        Ok(())
     }
-    for uid in expected.keys() {
-        ledger.unprepare(uid);
+
+    fn release_orphan(&mut self, now: u64, uid: &ClaimUid) -> Result<(), TestCaseError> {
+        let evidence = |claim: &PreparedClaim| OrphanEvidence {
+            has_container: false,
+            is_held_by_kubelet: claim.uid != *uid,
+            is_gone_from_api: true,
+        };
+        self.ledger.release_orphans(now, evidence);
+        let released = self.ledger.release_orphans(now + 300, evidence);
+        prop_assert_eq!(released.len(), usize::from(self.expected.remove(uid).is_some()));
+        Ok(())
     }
-    prop_assert!(ledger.exclusive_cpus().is_empty());
-    prop_assert_eq!(ledger.promised(NodeId(0)), PlaceAmounts::default());
+
+    /// Nothing is lost, leaked or changed.
+    fn check(&self) -> Result<(), TestCaseError> {
+        let uids = self.ledger.claims().map(|claim| &claim.uid);
+        prop_assert!(uids.eq(self.expected.keys()), "a claim is lost or leaked");
+        let promised = |claim: &PreparedClaim| -> Vec<_> {
+            claim.results.iter().map(|result| (result.result.clone(), result.amounts.clone())).collect()
+        };
+        for claim in self.ledger.claims() {
+            prop_assert_eq!(promised(claim), promised(&self.expected[&claim.uid]));
+        }
+        check(&self.ledger, &self.machine)
+    }
+}
+
+fn play(steps: &[Step]) -> Result<(), TestCaseError> {
+    let machine = machine_without(&CpuSet::new());
+    let ledger = Ledger::new("n1", "boot 0");
+    let mut course = Course { machine, boot: 0, ledger, expected: BTreeMap::new() };
+    for (at, step) in (0_u64..).zip(steps) {
+        match step {
+            Step::Prepare { uid, results } => course.prepare(allocation(*uid, results))?,
+            Step::Again(number) => course.ask_again(&uid(*number))?,
+            Step::Unprepare(number) => course.unprepare(&uid(*number))?,
+            Step::Crash { reboots } => course.crash(*reboots)?,
+            Step::Machine(gone) => course.change_machine(gone)?,
+            Step::Orphans(number) => course.release_orphan(at * 1_000, &uid(*number))?,
+        }
+        course.check()?;
+    }
+    for uid in course.expected.keys() {
+        course.ledger.unprepare(uid);
+    }
+    prop_assert!(course.ledger.exclusive_cpus().is_empty());
+    prop_assert_eq!(course.ledger.promised(NodeId(0)), PlaceAmounts::default());
     Ok(())
 }
 
