@@ -11,6 +11,8 @@
 //! which pods are bound to its node: see [`watch_pods`]. On request it writes events of both: see
 //! [`write_events`].
 //!
+//! What the DRA driver of the node offers is kept in the API server: see [`publish_slices`].
+//!
 //! Of several replicas one works, by a lease: see [`Election`].
 //!
 //! [`objects`] reads what `kubectl get -o json` prints, for a plan over many nodes.
@@ -39,6 +41,7 @@ mod pods;
 mod publish;
 mod resize;
 mod server_tls;
+mod slices;
 mod watch;
 
 pub use self::{
@@ -60,5 +63,6 @@ pub use self::{
         keep_lease, publish_changes, unpublished,
     },
     server_tls::{ServerTls, TlsFileError, TlsFiles},
+    slices::{KeptFields, SlicePublisher, SliceSettings, WantedSlices, publish_slices},
     watch::{BoundPods, WatchLimits, WatchedPods, watch_pods},
 };

@@ -1,0 +1,175 @@
+//! The loop that keeps the slices of this node.
+
+use std::{collections::BTreeMap, convert::Infallible, future::pending, pin::pin, sync::Arc, time::Duration};
+
+use enforcer_core::dra::slice::ResourceSlice;
+use numa_topology::degraded::Degraded;
+use serde_json::Value;
+use tokio::{
+    sync::watch::{Receiver, Sender},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    plan::{StoredSlice, writes},
+    publisher::{PATH, SlicePublisher, read_stored},
+};
+use crate::{
+    api_error::ApiError,
+    newest::send_if_different,
+    publish::{Pace, PaceLimits, WriteEnd},
+    watch::{Collection, GoneObject, ObjectSink, Piece, WatchLimits, follow},
+};
+
+/// Source of what the cluster does not have.
+const SOURCE: &str = "dra:slices";
+/// Effect.
+const WITHOUT: &str = "the scheduler sees no devices of this node, or old ones";
+/// Most slices of this driver and node that are looked at. One is enough for all machines but the largest.
+const MOST_SLICES: usize = 64;
+
+/// Bounds of the loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SliceSettings {
+    /// Bounds of the writes.
+    pub pace: PaceLimits,
+    /// Bounds of the watch.
+    pub watch: WatchLimits,
+    /// Time until the first write: a part of ten seconds by chance, so that nodes do not start at once.
+    pub first: Duration,
+}
+
+/// The slices of a generation.
+pub type WantedSlices = Arc<dyn Fn(u64) -> Vec<ResourceSlice> + Send + Sync>;
+
+/// What the server has, once that is known.
+type StoredSlices = Option<BTreeMap<String, StoredSlice>>;
+
+struct SliceSink<'a> {
+    stored: &'a Sender<StoredSlices>,
+    known: BTreeMap<String, StoredSlice>,
+    listed: Option<BTreeMap<String, StoredSlice>>,
+}
+
+impl ObjectSink for SliceSink<'_> {
+    fn begin_list(&mut self) {
+        self.listed = Some(BTreeMap::new());
+    }
+
+    fn put(&mut self, object: Piece<'_>) {
+        let slices = self.listed.as_mut().unwrap_or(&mut self.known);
+        let Piece::Whole(text) = object else { return };
+        let read = serde_json::from_slice::<Value>(text).ok().as_ref().and_then(read_stored);
+        if let Some(slice) =
+            read.filter(|slice| slices.len() < MOST_SLICES || slices.contains_key(&slice.name))
+        {
+            slices.insert(slice.name.clone(), slice);
+        }
+    }
+
+    fn remove(&mut self, gone: &GoneObject) {
+        self.known.remove(&gone.name);
+    }
+
+    fn end_list(&mut self) {
+        self.known = self.listed.take().unwrap_or_default();
+    }
+
+    fn tell(&mut self) {
+        send_if_different(self.stored, Some(self.known.clone()));
+    }
+
+    fn fail(&mut self, _: bool) {
+        self.listed = None;
+    }
+}
+
+/// Keeps the slices of a driver and a node at what is wanted; `None` is nothing yet. `degraded` is set while
+/// the cluster does not have them. `written` counts the calls.
+pub async fn publish_slices(
+    publisher: &SlicePublisher,
+    (driver, node): (&str, &str),
+    wanted: Receiver<Option<WantedSlices>>,
+    settings: &SliceSettings,
+    degraded: &Sender<Option<Degraded>>,
+    written: &Sender<u64>,
+) -> Infallible {
+    let selector = format!("fieldSelector=spec.driver%3D{driver}%2Cspec.nodeName%3D{node}");
+    let collection = Collection {
+        path: PATH,
+        selector: &selector,
+        first_version: "",
+        source: SOURCE,
+        without: WITHOUT,
+        outdated: WITHOUT,
+    };
+    let stored = Sender::new(None);
+    let (watch_fault, write_fault) = (Sender::new(None), Sender::new(None));
+    let mut sink = SliceSink { stored: &stored, known: BTreeMap::new(), listed: None };
+    let mut watched =
+        pin!(follow(publisher.connection(), collection, settings.watch, &mut sink, &watch_fault));
+    let writing = write_changes(publisher, wanted, stored.subscribe(), settings, (&write_fault, written));
+    let mut writing = pin!(writing);
+    let (mut watch_told, mut write_told) = (watch_fault.subscribe(), write_fault.subscribe());
+    loop {
+        tokio::select! {
+            never = &mut watched => match never {},
+            never = &mut writing => match never {},
+            _ = watch_told.changed() => {}
+            _ = write_told.changed() => {}
+        }
+        let fault = watch_told.borrow_and_update().clone();
+        send_if_different(degraded, fault.or_else(|| write_told.borrow_and_update().clone()));
+    }
+}
+
+async fn write_changes(
+    publisher: &SlicePublisher,
+    mut wanted: Receiver<Option<WantedSlices>>,
+    mut stored: Receiver<StoredSlices>,
+    settings: &SliceSettings,
+    (degraded, written): (&Sender<Option<Degraded>>, &Sender<u64>),
+) -> Infallible {
+    let start = Instant::now();
+    let mut pace = Pace::new(settings.pace, settings.first);
+    pace.change(Duration::ZERO);
+    loop {
+        let due = pace.due().map(|due| start + due);
+        tokio::select! {
+            changed = wanted.changed() => {
+                if changed.is_err() {
+                    pending::<()>().await;
+                }
+                pace.change(start.elapsed());
+            }
+            _ = stored.changed() => pace.change(start.elapsed()),
+            () = at(due) => {
+                let (wanted, stored) =
+                    (wanted.borrow_and_update().clone(), stored.borrow_and_update().clone());
+                let (Some(wanted), Some(stored)) = (wanted, stored) else {
+                    pace.withdraw();
+                    continue;
+                };
+                let stored: Vec<StoredSlice> = stored.into_values().collect();
+                if writes(&stored, &*wanted).is_empty() {
+                    pace.withdraw();
+                    send_if_different(degraded, None);
+                } else if pace.begin(start.elapsed()) {
+                    let calls = publisher.write(&stored, &*wanted).await;
+                    let end = calls.as_ref().err().map_or(WriteEnd::Written, WriteEnd::of);
+                    pace.end(start.elapsed(), end);
+                    written.send_modify(|count| *count += *calls.as_ref().unwrap_or(&0) as u64);
+                    let fault = |error: ApiError| Degraded::new(SOURCE, error.to_string(), WITHOUT);
+                    send_if_different(degraded, calls.err().map(fault));
+                }
+            }
+        }
+    }
+}
+
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => pending().await,
+    }
+}
