@@ -2,6 +2,7 @@
 pub mod cli;
 pub mod config;
 pub mod doctor;
+pub mod dra;
 pub mod engine;
 pub mod exit;
 pub mod log_level;

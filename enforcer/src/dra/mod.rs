@@ -1,0 +1,17 @@
+//! The DRA driver of this node: prepares claims for the kubelet and keeps what it has decided on disk.
+//!
+//! [`ClaimDriver`] joins the pure ledger of `enforcer_core::dra` with the kubelet's calls
+//! (`enforcer_runtime::dra`), the API server, which alone knows what a claim was given, and two places on
+//! disk ([`ClaimStore`]): the state file, from which a restarted daemon knows every claim, and a file for
+//! each claim in the directory of the Container Device Interface, by which a runtime hands it to containers.
+//!
+//! Invariants: what is not on disk is not answered, and a failed write leaves ledger and disk as they were.
+//! The ledger's lock is not held while a claim waits, so that another one can be given up meanwhile.
+
+mod driver;
+mod store;
+
+pub use self::{
+    driver::{ClaimDriver, ClaimSource, DriverSettings},
+    store::{ClaimStore, StoredLedger},
+};

@@ -1,0 +1,117 @@
+//! The state file and the files of the Container Device Interface.
+//!
+//! The state file comes first when a claim is prepared, and last when it is given up: a file for a claim that
+//! the state does not know gives a container nothing, and a claim without its file keeps its CPUs.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use enforcer_core::dra::{ClaimUid, Ledger, PreparedClaim, cdi};
+use enforcer_host::file_error::{FileError, failed};
+
+use crate::whole_file;
+
+/// Where prepared claims are kept.
+#[derive(Debug, Clone)]
+pub struct ClaimStore {
+    /// The state file.
+    pub state: PathBuf,
+    /// Directory that container runtimes read, `/var/run/cdi`.
+    pub cdi: PathBuf,
+    /// Whether containers get the variable that other programs read, too.
+    pub compatible: bool,
+}
+
+/// What the state file had.
+#[derive(Debug)]
+pub struct StoredLedger {
+    /// The ledger; empty if there was none, or a damaged one.
+    pub ledger: Ledger,
+    /// What is wrong with the file, and where it is kept.
+    pub damage: Option<String>,
+}
+
+impl ClaimStore {
+    /// Reads the state file. A damaged one is kept beside it.
+    ///
+    /// # Errors
+    /// If there is a file that cannot be read, or a damaged one cannot be kept.
+    pub fn load(&self, node: &str, boot_id: &str) -> Result<StoredLedger, FileError> {
+        let empty = || Ledger::new(node, boot_id);
+        let bytes = match fs::read(&self.state) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(StoredLedger { ledger: empty(), damage: None });
+            }
+            Err(error) => return Err(failed("reading", &self.state)(error)),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        match Ledger::from_text(&text, node, boot_id) {
+            Ok(ledger) => Ok(StoredLedger { ledger, damage: None }),
+            Err(damage) => {
+                let kept = self.state.with_added_extension("damaged");
+                fs::rename(&self.state, &kept).map_err(failed("renaming to", &kept))?;
+                let path = self.state.display();
+                let damage = format!("{path}: {damage}; it is kept as {}", kept.display());
+                Ok(StoredLedger { ledger: empty(), damage: Some(damage) })
+            }
+        }
+    }
+
+    /// Writes the state file.
+    pub(super) fn write(&self, ledger: &Ledger) -> Result<(), FileError> {
+        create_above(&self.state)?;
+        whole_file::replace(&self.state, ledger.to_text().as_bytes())
+    }
+
+    /// Writes the file of a claim, unless it is there as it is to be.
+    pub(super) fn add(&self, claim: &PreparedClaim) -> Result<(), FileError> {
+        let file = cdi::file(claim, self.compatible);
+        let path = self.cdi.join(file.name);
+        if fs::read(&path).is_ok_and(|there| there == file.text.as_bytes()) {
+            return Ok(());
+        }
+        create_above(&path)?;
+        whole_file::replace(&path, file.text.as_bytes())
+    }
+
+    /// Removes the file of a claim.
+    pub(super) fn remove(&self, uid: &ClaimUid) -> Result<(), FileError> {
+        remove(&self.cdi.join(cdi::file_name(uid)))
+    }
+
+    /// Makes the directory fit the ledger: files of unknown claims go, and missing ones come.
+    ///
+    /// # Errors
+    /// Of the first file that cannot be written or removed.
+    pub fn tidy(&self, ledger: &Ledger) -> Result<(), FileError> {
+        match fs::read_dir(&self.cdi) {
+            Ok(entries) => {
+                for entry in entries {
+                    let entry = entry.map_err(failed("listing", &self.cdi))?;
+                    let uid = entry.file_name().to_str().and_then(cdi::uid_of_file);
+                    if uid.is_some_and(|uid| ledger.claim(&uid).is_none()) {
+                        remove(&entry.path())?;
+                    }
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("listing", &self.cdi)(error)),
+        }
+        ledger.claims().try_for_each(|claim| self.add(claim))
+    }
+}
+
+fn create_above(path: &Path) -> Result<(), FileError> {
+    let Some(above) = path.parent() else { return Ok(()) };
+    fs::create_dir_all(above).map_err(failed("creating", above))
+}
+
+fn remove(path: &Path) -> Result<(), FileError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("removing", path)(error)),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,247 @@
+//! The driver on real files, with an API server that is played.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+};
+
+use enforcer_core::dra::BudgetOptions;
+use numa_placement::{Inventory, settings::PlacementSettings};
+use numa_topology::synth::Machine;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::*;
+
+/// Claims by name; without one the server fails.
+#[derive(Default)]
+struct PlayedApi(Mutex<BTreeMap<String, Value>>);
+
+impl ClaimSource for PlayedApi {
+    fn read(&self, claim: &KubeletClaim) -> BoxedAnswer<'_, Value> {
+        let found = self.0.lock().unwrap().get(&claim.name).cloned();
+        Box::pin(async move { found.ok_or_else(|| "get: 503: the server is starting".to_owned()) })
+    }
+}
+
+/// A claim of so many CPUs of a node, for these pods.
+fn object(name: &str, node: u32, cpus: u32, pods: &[&str]) -> Value {
+    let reserved =
+        pods.iter().map(|pod| json!({"resource": "pods", "name": pod, "uid": format!("pod-{pod}")}));
+    json!({
+        "metadata": {"namespace": "shop", "name": name, "uid": format!("uid-{name}")},
+        "status": {
+            "reservedFor": reserved.collect::<Vec<_>>(),
+            "allocation": {"devices": {"results": [{
+                "request": "place", "driver": "numa-enforcer.io", "pool": "n1",
+                "device": format!("ne-numa{node}"), "shareID": "share",
+                "consumedCapacity": {"numa-enforcer.io/cpu": cpus.to_string()},
+            }]}},
+        },
+    })
+}
+
+fn asked(name: &str) -> KubeletClaim {
+    KubeletClaim { uid: format!("uid-{name}"), namespace: "shop".into(), name: name.into() }
+}
+
+struct Rig {
+    dir: TempDir,
+    api: Arc<PlayedApi>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), api: Arc::default() }
+    }
+
+    fn store(&self) -> ClaimStore {
+        ClaimStore {
+            state: self.dir.path().join("state/dra.json"),
+            cdi: self.dir.path().join("cdi"),
+            compatible: false,
+        }
+    }
+
+    /// The driver as a start of the daemon makes it, on two nodes of 8 CPUs of which claims may have 6.
+    fn driver(&self) -> ClaimDriver {
+        let machine = Machine::new().sockets(2).cores(4).build();
+        let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap();
+        let supply = ClaimSupply::new(&inventory, &BudgetOptions::default(), &CpuSet::new());
+        let stored = self.store().load("n1", "boot").unwrap();
+        assert_eq!(stored.damage, None);
+        self.store().tidy(&stored.ledger).unwrap();
+        let settings = DriverSettings {
+            driver: "numa-enforcer.io".into(),
+            missing: MissingAmounts::Refuse,
+            share_exclusive: false,
+        };
+        let source: Arc<dyn ClaimSource> = Arc::clone(&self.api) as _;
+        ClaimDriver::new(settings, self.store(), source, (stored.ledger, supply))
+    }
+
+    fn has(&self, name: &str, object: Value) {
+        self.api.0.lock().unwrap().insert(name.into(), object);
+    }
+
+    fn cdi(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.store().cdi) else { return Vec::new() };
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_on_disk_before_it_is_answered_and_known_after_a_restart() {
+    let rig = Rig::new();
+    rig.has("a", object("a", 1, 4, &["web"]));
+    let driver = rig.driver();
+    let answer = driver.prepare(asked("a")).await.unwrap();
+    let expected = PreparedDevice {
+        requests: vec!["place".into()],
+        pool: "n1".into(),
+        device: "ne-numa1".into(),
+        cdi_ids: vec!["numa-enforcer.io/place=claim-uid-a".into()],
+        share_id: Some("share".into()),
+    };
+    assert_eq!(answer, [expected]);
+    let cpus = driver.exclusive_cpus();
+    assert_eq!(cpus.len(), 4);
+    assert_eq!(rig.cdi(), ["numa-enforcer.io-place_claim-uid-a.json"]);
+    assert!(read(&rig.store().state).contains("uid-a"));
+    drop(driver);
+    // The server is away, and a file is missing.
+    rig.api.0.lock().unwrap().clear();
+    fs::remove_dir_all(rig.store().cdi).unwrap();
+    let driver = rig.driver();
+    assert_eq!(driver.exclusive_cpus(), cpus);
+    assert_eq!(rig.cdi(), ["numa-enforcer.io-place_claim-uid-a.json"]);
+    assert_eq!(driver.prepare(asked("a")).await.unwrap(), answer);
+    let hints = ContainerHints {
+        pod_uid: "pod-web",
+        cdi_devices: &["numa-enforcer.io/place=claim-uid-a".into()],
+        variables: &[],
+        confirmed: &BTreeSet::default(),
+    };
+    assert_eq!(driver.bind(&hints).place.unwrap().cpus, Some(cpus));
+    driver.unprepare(asked("a")).await.unwrap();
+    driver.unprepare(asked("a")).await.unwrap();
+    assert_eq!((rig.cdi(), driver.exclusive_cpus()), (Vec::<String>::new(), CpuSet::new()));
+    assert_eq!(rig.driver().exclusive_cpus(), CpuSet::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_waits_for_cpus_that_are_being_given_up_and_not_for_ever() {
+    let rig = Rig::new();
+    for (name, cpus) in [("a", 4), ("b", 4), ("c", 2)] {
+        rig.has(name, object(name, 0, cpus, &["web"]));
+    }
+    let driver = Arc::new(rig.driver());
+    driver.prepare(asked("a")).await.unwrap();
+    let begun = Instant::now();
+    let error = driver.prepare(asked("b")).await.unwrap_err();
+    assert_eq!(error, "claim shop/b: numa0: 4 CPUs asked, 2 free, still held: 4 by claim shop/a");
+    assert!(begun.elapsed() >= LIMIT && begun.elapsed() < Duration::from_secs(45));
+    let waiting = tokio::spawn({
+        let driver = Arc::clone(&driver);
+        async move { driver.prepare(asked("b")).await }
+    });
+    sleep(Duration::from_secs(2)).await;
+    driver.prepare(asked("c")).await.unwrap();
+    assert!(!waiting.is_finished());
+    driver.unprepare(asked("a")).await.unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap()[0].device, "ne-numa0");
+    assert_eq!(driver.exclusive_cpus().len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_comes_back_is_waited_for_and_other_claims_are_refused_by_name() {
+    let rig = Rig::new();
+    let driver = rig.driver();
+    let later = async {
+        sleep(Duration::from_secs(10)).await;
+        rig.has("a", object("a", 0, 2, &["web"]));
+    };
+    let (answer, ()) = tokio::join!(driver.prepare(asked("a")), later);
+    assert_eq!(answer.unwrap().len(), 1);
+    let away = driver.prepare(asked("absent")).await.unwrap_err();
+    assert_eq!(away, "get: 503: the server is starting");
+    let mut replaced = object("b", 0, 2, &["web"]);
+    replaced["metadata"]["uid"] = json!("another");
+    rig.has("b", replaced);
+    let error = timeout(Duration::from_secs(1), driver.prepare(asked("b"))).await.unwrap().unwrap_err();
+    assert!(error.starts_with("claim shop/b: metadata.uid: the claim was replaced"), "{error}");
+    rig.has("c", object("c", 0, 2, &["one", "two"]));
+    let error = timeout(Duration::from_secs(1), driver.prepare(asked("c"))).await.unwrap().unwrap_err();
+    assert!(error.contains("its exclusive CPUs are for one pod"), "{error}");
+    let bad = KubeletClaim { uid: "../x".into(), ..asked("a") };
+    assert_eq!(driver.prepare(bad.clone()).await.unwrap_err(), "\"../x\" is no uid");
+    driver.unprepare(bad).await.unwrap();
+    assert_eq!(driver.exclusive_cpus().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_fails_is_an_error_and_changes_nothing() {
+    let rig = Rig::new();
+    for name in ["a", "b"] {
+        rig.has(name, object(name, 0, 2, &["web"]));
+    }
+    let driver = rig.driver();
+    driver.prepare(asked("a")).await.unwrap();
+    // In the place of each file is a directory, as a full disk has none.
+    let store = rig.store();
+    let (state, cdi) = (store.state.clone(), store.cdi.join("numa-enforcer.io-place_claim-uid-b.json"));
+    fs::create_dir(&cdi).unwrap();
+    let error = driver.prepare(asked("b")).await.unwrap_err();
+    assert!(error.contains("not a regular file"), "{error}");
+    assert!(!read(&state).contains("uid-b") && driver.exclusive_cpus().len() == 2);
+    fs::remove_dir(&cdi).unwrap();
+    let kept = read(&state);
+    fs::remove_file(&state).unwrap();
+    fs::create_dir(&state).unwrap();
+    let error = driver.prepare(asked("b")).await.unwrap_err();
+    assert!(error.contains("not a regular file"), "{error}");
+    assert!(driver.unprepare(asked("a")).await.is_err());
+    assert_eq!(driver.exclusive_cpus().len(), 2);
+    fs::remove_dir(&state).unwrap();
+    fs::write(&state, kept).unwrap();
+    driver.prepare(asked("b")).await.unwrap();
+    driver.unprepare(asked("a")).await.unwrap();
+    assert_eq!(rig.cdi(), ["numa-enforcer.io-place_claim-uid-b.json"]);
+}
+
+#[test]
+fn a_damaged_state_file_is_kept_aside_and_other_files_of_the_directory_stay() {
+    let rig = Rig::new();
+    let store = rig.store();
+    fs::create_dir_all(store.state.parent().unwrap()).unwrap();
+    fs::create_dir_all(&store.cdi).unwrap();
+    fs::write(&store.state, "{\"version\": 1").unwrap();
+    fs::write(store.cdi.join("vendor.json"), "{}").unwrap();
+    fs::write(store.cdi.join("numa-enforcer.io-place_claim-uid-x.json"), "{}").unwrap();
+    let stored = store.load("n1", "boot").unwrap();
+    let damage = stored.damage.unwrap();
+    assert!(damage.contains("dra.json: first line: ") && damage.contains("dra.json.damaged"), "{damage}");
+    assert_eq!(fs::read_to_string(store.state.with_added_extension("damaged")).unwrap(), "{\"version\": 1");
+    store.tidy(&stored.ledger).unwrap();
+    assert_eq!(rig.cdi(), ["vendor.json"]);
+    assert_eq!(store.load("n1", "boot").unwrap().damage, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_runtime_reads_can_be_read_by_all() {
+    let rig = Rig::new();
+    rig.has("a", object("a", 0, 2, &["web"]));
+    rig.driver().prepare(asked("a")).await.unwrap();
+    let path = rig.store().cdi.join("numa-enforcer.io-place_claim-uid-a.json");
+    assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o644);
+}
