@@ -7,9 +7,10 @@
 //! is never given, because a runtime reads it as no change.
 //!
 //! The shell calls [`bind`] at creation and update of a container and when it corrects one. For a claim in
-//! [`Bound::doubtful`] it reads the claim again (a pod that was added) or asks the kubelet's pod-resources,
-//! and calls once more with the claims that these name as `confirmed`. It counts [`Bound::spoofed`], and
-//! never logs values of variables.
+//! [`Bound::doubtful`] it reads the claim again and calls [`Ledger::prepare`], which takes up a pod that was
+//! added; then, for a claim that is reserved for something with pods of its own, it asks the kubelet's
+//! pod-resources. It calls once more with the claims that these name as `confirmed`. It counts
+//! [`Bound::spoofed`] and what is still doubtful then, and never logs values of variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +37,7 @@ pub struct ContainerHints<'a> {
     pub cdi_devices: &'a [String],
     /// Its variables, as `NAME=value`.
     pub variables: &'a [String],
-    /// Claims that the kubelet names for this container.
+    /// Claims that the kubelet names for this container; they count for claims of groups of pods alone.
     pub confirmed: &'a BTreeSet<ClaimUid>,
 }
 
@@ -103,7 +104,9 @@ pub fn bind(hints: &ContainerHints<'_>, ledger: &Ledger, supply: &ClaimSupply) -
 
 fn may_have(claim: &PreparedClaim, hints: &ContainerHints<'_>) -> bool {
     let is_pod = |consumer: &ClaimConsumer| matches!(consumer, ClaimConsumer::Pod { uid, .. } if uid == hints.pod_uid && !uid.is_empty());
-    claim.consumers.iter().any(is_pod) || hints.confirmed.contains(&claim.uid)
+    let is_other = |consumer: &ClaimConsumer| matches!(consumer, ClaimConsumer::Other { .. });
+    let is_confirmed = claim.consumers.iter().any(is_other) && hints.confirmed.contains(&claim.uid);
+    claim.consumers.iter().any(is_pod) || is_confirmed
 }
 
 /// Nodes that the claim's memory belongs on, for its variable.

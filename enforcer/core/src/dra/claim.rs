@@ -155,6 +155,18 @@ impl ConsumedAmounts {
 }
 
 impl ClaimAllocation {
+    /// Does it take CPUs exclusively?
+    pub(super) fn takes_cpus(&self) -> bool {
+        let takes = |result: &ClaimResult| result.consumed.amounts().is_none_or(|amounts| amounts.cpus > 0);
+        self.results.iter().any(takes)
+    }
+
+    /// Can several pods use it?
+    pub(super) fn may_have_several_pods(&self) -> bool {
+        let is_other = |one: &ClaimConsumer| matches!(one, ClaimConsumer::Other { .. });
+        self.consumers.len() > 1 || self.consumers.iter().any(is_other)
+    }
+
     /// Reads a `ResourceClaim` of `resource.k8s.io/v1`.
     ///
     /// # Errors

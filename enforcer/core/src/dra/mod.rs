@@ -11,7 +11,9 @@
 //!    [`slice::slices`], compared by [`slice::difference`] with what the API server has.
 //! 2. At start: [`Ledger::from_text`] of the state file, then [`Ledger::settle`].
 //! 3. `NodePrepareResources`: [`ClaimAllocation::read`] of the claim, [`Ledger::prepare`] (which decides, or
-//!    says what is waited for), then [`Ledger::to_text`] into the state file, then [`cdi::file`].
+//!    says what is waited for), then [`Ledger::to_text`] into the state file, then [`cdi::file`], then
+//!    [`PreparedClaim::answer`]. While the API server cannot be asked, [`Ledger::repeat`] answers for a claim
+//!    that is prepared already.
 //! 4. `NodeUnprepareResources`: [`Ledger::unprepare`], state file, CDI file.
 //! 5. Creation and update of a container: [`binding::bind`].
 //!
@@ -19,7 +21,9 @@
 //! ledger only by [`Ledger::unprepare`] and [`Ledger::release_orphans`]; texts and objects from outside are
 //! bounded, and every error names the field.
 
+mod accounting;
 mod amounts;
+mod answer;
 pub mod binding;
 mod budget;
 pub mod cdi;
@@ -32,7 +36,9 @@ mod options;
 pub mod slice;
 
 pub use self::{
+    accounting::{AccountingFinding, AccountingMode, NodeTotals, accounting_findings},
     amounts::PlaceAmounts,
+    answer::AnsweredDevice,
     budget::{BudgetOptions, ClaimSupply, NodeBudget},
     claim::{
         ClaimAllocation, ClaimConsumer, ClaimContext, ClaimError, ClaimResult, ConsumedAmounts,

@@ -84,7 +84,13 @@ fn hints_that_are_not_proven_give_nothing() {
     assert_eq!((forged.place, forged.claims.len(), forged.spoofed), (None, 0, 1));
     assert_eq!(forged.doubtful, [ClaimUid::parse("b").unwrap()]);
     let confirmed = node.hinted(&[], &["NUMA_ENFORCER_CLAIM_b=;"], &["b"]);
-    assert_eq!(confirmed.place.unwrap().exclusive_cpus.to_string(), "0,16");
+    assert_eq!(confirmed.place, None, "the claim is reserved for pods, and this one is not among them");
+    let mut group = claim("g", vec![result("ne-numa0", cpus(2), &json!({}))]);
+    group.consumers = vec![ClaimConsumer::Other { resource: "podgroups".into(), uid: "x".into() }];
+    node.prepare(&group);
+    let of_group = |confirmed: &[&str]| node.hinted(&[], &["NUMA_ENFORCER_CLAIM_g=;"], confirmed);
+    assert_eq!((of_group(&[]).place, of_group(&["b"]).doubtful.len()), (None, 1));
+    assert_eq!(of_group(&["g"]).place.unwrap().exclusive_cpus.to_string(), "1,17");
     let by_device = node.hinted(&["vendor.com/gpu=0"], &["NUMA_ENFORCER_CLAIM_a=1;1"], &[]);
     assert_eq!(by_device, Bound::default(), "a runtime that names devices needs no variable");
     let named = node.hinted(&["numa-enforcer.io/place=claim-a"], &[], &[]);

@@ -225,14 +225,13 @@ impl Ledger {
         if known.is_some_and(|known| !is_same(known)) {
             return Err(LedgerError::OtherAllocation { claim: name() });
         }
-        let takes_cpus = |result: &ClaimResult| match &result.consumed {
-            ConsumedAmounts::Amounts(amounts) => amounts.cpus > 0,
-            ConsumedAmounts::Whole => true,
-        };
         let consumers = claim.consumers.len();
-        let may_be_many =
-            consumers > 1 || claim.consumers.iter().any(|one| matches!(one, ClaimConsumer::Other { .. }));
-        if may_be_many && !limits.share_exclusive && claim.results.iter().any(takes_cpus) {
+        let may_take = limits.share_exclusive || !claim.takes_cpus() || !claim.may_have_several_pods();
+        // Pods that were there first keep exclusive CPUs, and further ones get none.
+        let is_known = |one: &&ClaimConsumer| known.is_some_and(|known| known.consumers.contains(one));
+        let first: Vec<ClaimConsumer> = claim.consumers.iter().filter(is_known).cloned().collect();
+        let accepted = if may_take { claim.consumers.clone() } else { first };
+        if !may_take && accepted.is_empty() {
             return Err(LedgerError::Shared { claim: name(), consumers });
         }
         let others = self.claims.values().filter(|other| other.uid != claim.uid);
@@ -242,8 +241,8 @@ impl Ledger {
             return Err(LedgerError::TooMany { claim: name() });
         }
         if let Some(known) = self.claims.get_mut(&claim.uid) {
-            let is_changed = known.consumers != claim.consumers || known.boot_id != self.boot_id;
-            known.consumers.clone_from(&claim.consumers);
+            let is_changed = known.consumers != accepted || known.boot_id != self.boot_id;
+            known.consumers = accepted;
             known.boot_id.clone_from(&self.boot_id);
             return Ok(PrepareDecision::Repeated { is_changed });
         }
@@ -259,13 +258,22 @@ impl Ledger {
             uid: claim.uid.clone(),
             namespace: claim.namespace.clone(),
             name: claim.name.clone(),
-            consumers: claim.consumers.clone(),
+            consumers: accepted,
             results,
             boot_id: self.boot_id.clone(),
             prepared_at: limits.now,
         };
         self.claims.insert(claim.uid.clone(), prepared);
         Ok(PrepareDecision::Prepared)
+    }
+
+    /// Answers for a claim that is prepared already, without its object: consumers stay as they are. None for
+    /// an unknown claim.
+    pub fn repeat(&mut self, uid: &ClaimUid) -> Option<PrepareDecision> {
+        let known = self.claims.get_mut(uid)?;
+        let is_changed = known.boot_id != self.boot_id;
+        known.boot_id.clone_from(&self.boot_id);
+        Some(PrepareDecision::Repeated { is_changed })
     }
 
     /// Gives everything of a claim back; returns what it had, nothing for an unknown uid, which is no error.

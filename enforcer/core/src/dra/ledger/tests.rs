@@ -42,6 +42,8 @@ fn same_claim_gets_the_same_answer() {
         ledger.prepare(&first, &supply, &limits()),
         Ok(PrepareDecision::Repeated { is_changed: false })
     );
+    assert_eq!(ledger.repeat(&first.uid), Some(PrepareDecision::Repeated { is_changed: false }));
+    assert_eq!(ledger.repeat(&ClaimUid::parse("b").unwrap()), None);
     assert_eq!(ledger.claim(&first.uid), Some(&had));
     let mut other = first.clone();
     other.results[0].device = DeviceName::Node(NodeId(0));
@@ -114,6 +116,18 @@ fn exclusive_cpus_are_for_one_pod_unless_configured() {
     let refused = ledger.prepare(&two("a", 2), &supply, &limits()).unwrap_err();
     assert!(refused.to_string().contains("reserved for 2 consumers"), "{refused}");
     assert_eq!(ledger.prepare(&two("b", 0), &supply, &limits()), Ok(PrepareDecision::Prepared));
+    let first = exclusive("c", "ne-numa0", 2);
+    ledger.prepare(&first, &supply, &limits()).unwrap();
+    assert_eq!(
+        ledger.prepare(&two("c", 2), &supply, &limits()),
+        Ok(PrepareDecision::Repeated { is_changed: false }),
+        "the first pod goes on"
+    );
+    assert_eq!(ledger.claim(&first.uid).unwrap().consumers, first.consumers);
+    let mut next = first.clone();
+    next.consumers = vec![ClaimConsumer::Pod { uid: "next".into(), name: "web-2".into() }];
+    ledger.prepare(&next, &supply, &limits()).unwrap();
+    assert_eq!(ledger.claim(&first.uid).unwrap().consumers, next.consumers);
     let shared = LedgerLimits { share_exclusive: true, ..limits() };
     assert_eq!(ledger.prepare(&two("a", 2), &supply, &shared), Ok(PrepareDecision::Prepared));
     let mut group = exclusive("g", "ne-numa0", 2);

@@ -46,6 +46,9 @@ fn text_reads_back_in_either_boot() {
     let decision = later.prepare(&asked, &machine(), &limits());
     assert_eq!(decision, Ok(PrepareDecision::Repeated { is_changed: true }));
     assert_eq!(claims(&later)[1].boot_id, "later");
+    let first = ClaimUid::parse("a").unwrap();
+    assert_eq!(later.repeat(&first), Some(PrepareDecision::Repeated { is_changed: true }));
+    assert_eq!(claims(&later)[0].boot_id, "later");
 }
 
 #[test]
