@@ -14,7 +14,7 @@
 //!    says what is waited for), then [`Ledger::to_text`] into the state file, then [`cdi::file`], then
 //!    [`PreparedClaim::answer`]. While the API server cannot be asked, [`Ledger::repeat`] answers for a claim
 //!    that is prepared already.
-//! 4. `NodeUnprepareResources`: [`Ledger::unprepare`], state file, CDI file.
+//! 4. `NodeUnprepareResources`: [`Ledger::unprepare`], [`Ledger::settle`], state file, CDI file.
 //! 5. Creation and update of a container: [`binding::bind`].
 //!
 //! Invariants: no CPU is exclusive to two claims; the same claim gets the same answer; a claim leaves the

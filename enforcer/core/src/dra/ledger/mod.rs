@@ -11,10 +11,12 @@
 //!   [`Ledger::unprepare`] and answer an error. After [`PrepareDecision::Wait`] **release the lock** and try
 //!   again after the next unprepare, up to the kubelet's deadline; [`Shortage`] is the text of the error
 //!   then.
-//! - [`Ledger::unprepare`]; write the state; wake those that wait.
-//! - [`Ledger::settle`] with each new [`ClaimSupply`]; if it returns repairs, write the state and the
+//! - [`Ledger::unprepare`], then [`Ledger::settle`], which gives what is free to claims that have lost CPUs;
+//!   write the state; wake those that wait.
+//! - [`Ledger::settle`] also with each new [`ClaimSupply`]; if it returns repairs, write the state and the
 //!   cpusets.
-//! - [`Ledger::release_orphans`] from time to time, with what the kubelet and the API server know.
+//! - [`Ledger::release_orphans`] from time to time, then [`Ledger::settle`], with what the kubelet and the
+//!   API server know.
 //!
 //! Invariants: no CPU is in two results; a refused or waiting request changes nothing; the same claim has the
 //! same answer; a claim leaves only by [`Ledger::unprepare`] and [`Ledger::release_orphans`].

@@ -1,7 +1,8 @@
 //! Claims whose CPUs have gone: offline, or given away by the kubelet.
 //!
 //! Idea: a claim keeps what is left, and gets as many others of its node, as near as the placement engine
-//! finds them. The last shared CPU of a node is not taken. CPUs that come back are taken up at the next call.
+//! finds them. The last shared CPU of a node is not taken. CPUs that come back,
+//! or that another claim gives back, are taken up at the next call.
 
 use numa_placement::hints::cpu::{CpuOptions, grow};
 use numa_topology::set::CpuSet;
