@@ -78,8 +78,14 @@ pub enum RecordDamage {
 impl Ledger {
     /// The ledger as a text; equal ledgers give equal texts.
     pub fn to_text(&self) -> String {
-        let claims: Vec<Value> = self.claims.values().map(claim_json).collect();
-        let body = json!({"node": self.node, "bootId": self.boot_id, "claims": claims}).to_string();
+        // Claim by claim: the tree of all of them would be many times as large as the text.
+        let mut body =
+            format!("{{\"bootId\":{},\"node\":{},\"claims\":[", json!(self.boot_id), json!(self.node));
+        for (at, claim) in self.claims.values().enumerate() {
+            body.push_str(if at == 0 { "" } else { "," });
+            body.push_str(&claim_json(claim).to_string());
+        }
+        body.push_str("]}");
         format!("{}\n{body}\n", json!({"version": VERSION, "checksum": checksum(&body)}))
     }
 
