@@ -2,7 +2,8 @@
 //!
 //! Invariants: a node is allowed where kube-scheduler's `NodeAffinity` allows it
 //! (`k8s.io/component-helpers/scheduling/corev1/nodeaffinity`): terms are alternatives, all of a term has to
-//! hold, an empty term holds nowhere, and neither does one that cannot be understood.
+//! hold, an empty term holds nowhere, and neither does one with a requirement that cannot be understood: a
+//! value that no label can have makes its whole term one, with every operator.
 
 use std::collections::BTreeMap;
 
@@ -95,6 +96,9 @@ impl NodeRequirement {
     }
 
     fn holds_for_label(&self, label: Option<&String>) -> bool {
+        if !is_label_key(&self.key) || !self.values.iter().all(|value| is_label_value(value)) {
+            return false;
+        }
         let is_listed = |label: &String| self.values.contains(label);
         match (self.operator.as_str(), self.values.as_slice()) {
             ("In", [_, ..]) => label.is_some_and(is_listed),
@@ -121,6 +125,40 @@ impl NodeRequirement {
             _ => false,
         }
     }
+}
+
+/// Longest value of a label, and longest name of a key behind its prefix.
+const LABEL: usize = 63;
+/// Longest prefix of a key.
+const PREFIX: usize = 253;
+
+/// Can a label have this value? As `IsValidLabelValue` (`k8s.io/apimachinery/pkg/util/validation`).
+fn is_label_value(value: &str) -> bool {
+    value.is_empty() || is_label_name(value)
+}
+
+/// Can a label have this key? As `IsQualifiedName`.
+fn is_label_key(key: &str) -> bool {
+    match key.split_once('/') {
+        None => is_label_name(key),
+        Some((prefix, name)) => prefix.len() <= PREFIX && is_subdomain(prefix) && is_label_name(name),
+    }
+}
+
+fn is_label_name(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    bytes.len() <= LABEL && is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().copied().all(inner)
+}
+
+fn is_subdomain(text: &str) -> bool {
+    let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    text.split('.').all(|part| {
+        let ends = [part.bytes().next(), part.bytes().next_back()];
+        ends.iter().all(|byte| byte.is_some_and(is_lower))
+            && part.bytes().all(|byte| is_lower(byte) || byte == b'-')
+    })
 }
 
 #[cfg(test)]
@@ -159,9 +197,25 @@ mod tests {
             ("cores", "Gt", &["x"], false),
             ("none", "Lt", &["5"], false),
             ("zone", "Later", &["a"], false),
+            // One value that no label can have, and the requirement is not understood.
+            ("zone", "In", &["a", "in valid"], false),
+            ("zone", "NotIn", &["b", "-b"], false),
+            ("none", "NotIn", &["b."], false),
+            ("zone", "NotIn", &[""], true),
+            ("cores", "Gt", &["-1"], false),
+            ("cores", "Gt", &["+1"], false),
+            ("example.org/none", "NotIn", &["a"], true),
+            ("Example.org/none", "NotIn", &["a"], false),
+            ("example..org/none", "DoesNotExist", &[], false),
+            ("no ne", "DoesNotExist", &[], false),
+            ("", "DoesNotExist", &[], false),
         ] {
             let term = NodeTerm { labels: vec![requirement(key, operator, values)], fields: Vec::new() };
             assert_eq!(term.holds("n", &labels()), holds, "{key} {operator} {values:?}");
+        }
+        for (value, is_one) in [("x".repeat(63), true), ("x".repeat(64), false)] {
+            let term = NodeTerm { labels: vec![requirement("zone", "NotIn", &[&value])], fields: Vec::new() };
+            assert_eq!(term.holds("n", &labels()), is_one, "{value}");
         }
         for (key, operator, values, holds) in [
             (NAME_FIELD, "In", &["n"][..], true),
@@ -191,6 +245,9 @@ mod tests {
         assert!(!of(vec![zone("a")]).allow("m", &labels()), "its name is another one");
         assert!(!of(vec![NodeTerm::default()]).allow("n", &labels()));
         assert!(!of(Vec::new()).allow("n", &labels()));
+        let invalid = || NodeTerm { labels: vec![requirement("zone", "NotIn", &["?"])], fields: Vec::new() };
+        assert!(!of(vec![invalid()]).allow("n", &labels()));
+        assert!(of(vec![invalid(), zone("a")]).allow("n", &labels()), "a term beside it counts");
         let mut selected = of(vec![zone("a")]);
         selected.selector = labels();
         assert!(selected.allow("n", &labels()));
