@@ -152,7 +152,7 @@ impl<'a> ExtenderRequest<'a> {
                 None => Some(answer.passed.iter().filter_map(name).collect()),
             },
             failed_and_unresolvable_nodes: refused
-                .filter_map(|(at, text)| Some((name(at)?, *text)))
+                .filter_map(|(at, group)| Some((name(at)?, group.as_text())))
                 .collect(),
             error: "",
         };

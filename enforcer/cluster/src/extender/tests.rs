@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use enforcer_core::cluster::extender::FilterAnswer;
+use enforcer_core::cluster::extender::{AnswerGroup, FilterAnswer};
 
 fn pod() -> Value {
     json!({
@@ -18,7 +18,7 @@ fn reply(request: &Value, answer: &FilterAnswer) -> Value {
 
 #[test]
 fn filter_is_answered_in_the_form_of_the_request() {
-    let answer = FilterAnswer { passed: vec![1], refused: vec![(0, "NUMA: memory")] };
+    let answer = FilterAnswer { passed: vec![1], refused: vec![(0, AnswerGroup::Memory)] };
     let names = json!({"Pod": pod(), "Nodes": null, "NodeNames": ["n1", "n2", "n3"]});
     let failed = json!({"n1": "NUMA: memory"});
     let expected = json!({"NodeNames": ["n2"], "FailedAndUnresolvableNodes": failed, "Error": ""});

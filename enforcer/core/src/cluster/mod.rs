@@ -32,6 +32,7 @@ pub mod own_engine;
 pub mod plan;
 mod profile;
 pub mod required_nodes;
+mod shortage;
 pub mod state;
 pub mod view;
 pub mod volcano;

@@ -66,7 +66,7 @@ pub struct EventCall {
     pub last_ns: i64,
 }
 
-/// What became of an event.
+/// Fate of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotedEvent {
     /// It is to be written now.

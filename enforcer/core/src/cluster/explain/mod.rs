@@ -17,13 +17,14 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numa_placement::{MemoryResource, Rejection};
+use numa_placement::Rejection;
 
 pub use self::report::{
     EXPLANATION_OF_POD_SCHEMA_VERSION, ExplainedNode, FittingNode, NodeRoom, PodExplanation, ReasonGroup,
-    ResourceShortage, RoomOutcome, RoomPod,
+    RoomOutcome, RoomPod,
 };
 use self::room::RoomSearch;
+pub use super::shortage::ResourceShortage;
 use super::{
     plan::{Amounts, CPU, NodeRefusal, PlannedNode, PlannedPod, amounts_of},
     view::{Millis, Verdict},
@@ -164,11 +165,4 @@ fn of_rejection(rejection: &Rejection) -> impl Iterator<Item = ResourceShortage>
         };
         seen.insert((found.resource.clone(), short.nodes.clone())).then_some(found)
     })
-}
-
-impl ResourceShortage {
-    /// Are its amounts bytes?
-    pub fn is_in_bytes(&self) -> bool {
-        MemoryResource::of_name(&self.resource).is_some()
-    }
 }

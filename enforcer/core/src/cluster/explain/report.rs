@@ -8,6 +8,8 @@ use numa_topology::set::NodeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::cluster::shortage::ResourceShortage;
+
 /// Version of [`PodExplanation`]: raised when a key is removed or changes its meaning.
 pub const EXPLANATION_OF_POD_SCHEMA_VERSION: u32 = 1;
 
@@ -67,23 +69,6 @@ pub struct ExplainedNode {
     pub detail: Option<String>,
     /// What would make room.
     pub room: NodeRoom,
-}
-
-/// A resource of which too little is free. Amounts are thousandths of CPUs, bytes, or numbers of devices and
-/// pods.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ResourceShortage {
-    /// Its name: `cpu`, `memory`, `hugepages-2Mi`, `vendor.com/device`, `pods`.
-    pub resource: String,
-    /// Container that wants it; `null` for the pod as a whole.
-    pub container: Option<String>,
-    /// NUMA nodes on which it has to be free together; `null` for the sum of the node.
-    pub numa_nodes: Option<NodeSet>,
-    /// Wanted amount.
-    pub wanted: u64,
-    /// Free amount.
-    pub free: u64,
 }
 
 /// What would make room for the pod on a node.

@@ -53,12 +53,12 @@ pub enum BindRefusal {
     /// Another binding of it is on its way.
     #[error("another binding of it is on its way to node {0}")]
     OnItsWay(String),
-    /// The node has no place for it, in the words for a scheduler.
-    #[error("{0}")]
-    NoPlace(String),
+    /// The node has no place for it; its text is the one for a scheduler.
+    #[error("{}", .0.as_text())]
+    NoPlace(AnswerGroup),
 }
 
-/// What became of a binding.
+/// Result of a binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BindEnd {
     /// The API server has it.
@@ -112,7 +112,7 @@ struct Prediction {
     beside: BTreeSet<String>,
 }
 
-/// What became of a prediction.
+/// Outcome of a prediction.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PredictionOutcome {
     /// The pod is where it should be.
@@ -147,7 +147,7 @@ impl Extender {
         let group = match &begun {
             Ok(BindTicket { decision: Some(_) }) => Some(AnswerGroup::Passed),
             Ok(BindTicket { decision: None }) => Some(AnswerGroup::NotConcerned),
-            Err(BindRefusal::NoPlace(text)) => Some(AnswerGroup::of_refusal(text)),
+            Err(BindRefusal::NoPlace(group)) => Some(*group),
             Err(_) => None,
         };
         if let Some(group) = group {
@@ -169,7 +169,7 @@ impl Extender {
         }
         let attempt = self.attempts.get(uid).ok_or(BindRefusal::UnknownPod)?;
         if self.claims.are_unsettled_on(name, uid) && may_concern(&attempt.request) {
-            return Err(BindRefusal::NoPlace(UnknownNode::WAITING.to_owned()));
+            return Err(BindRefusal::NoPlace(AnswerGroup::Waiting));
         }
         let request = attempt.request.clone();
         // Its place is claimed now, here or elsewhere.
@@ -205,8 +205,8 @@ impl Extender {
                 self.claims.predictions.insert(uid.to_owned(), prediction);
                 Some(decision)
             }
-            Verdict::Refused(group, _) => return Err(BindRefusal::NoPlace(group.as_str().to_owned())),
-            Verdict::Unknown(why) => return Err(BindRefusal::NoPlace(why.as_group().to_owned())),
+            Verdict::Refused(group, _) => return Err(BindRefusal::NoPlace(group.into())),
+            Verdict::Unknown(why) => return Err(BindRefusal::NoPlace((&why).into())),
         };
         self.claims.begin(uid, name, &request, now);
         Ok(BindTicket { decision })

@@ -49,14 +49,14 @@ pub struct FilterCall<'a> {
 pub struct FilterAnswer {
     /// Nodes that the pod may go to.
     pub passed: Vec<usize>,
-    /// Nodes without a place for it, with one of few texts.
-    pub refused: Vec<(usize, &'static str)>,
+    /// Nodes without a place for it, with the group of the refusal.
+    pub refused: Vec<(usize, AnswerGroup)>,
 }
 
 impl FilterAnswer {
     /// Did no node pass, for reasons that do not end by themselves?
     pub fn is_final(&self) -> bool {
-        self.passed.is_empty() && self.refused.iter().all(|(_, text)| *text != UnknownNode::WAITING)
+        self.passed.is_empty() && self.refused.iter().all(|(_, group)| *group != AnswerGroup::Waiting)
     }
 }
 
@@ -69,8 +69,8 @@ pub(super) enum NodeOffer {
     Free(AnswerGroup),
     /// A place of this rank.
     Place(NodeRank),
-    /// None.
-    None(&'static str),
+    /// None, for a reason of this group.
+    None(AnswerGroup),
 }
 
 impl Extender {
@@ -92,10 +92,10 @@ impl Extender {
                     answer.passed.push(at);
                 }
                 NodeOffer::Place(_) if self.claims.are_unsettled_on(name, &pod.uid) => {
-                    answer.refused.push((at, UnknownNode::WAITING));
+                    answer.refused.push((at, AnswerGroup::Waiting));
                 }
                 NodeOffer::Place(rank) => places.push((rank, name, at)),
-                NodeOffer::None(text) => answer.refused.push((at, text)),
+                NodeOffer::None(group) => answer.refused.push((at, group)),
             }
         }
         self.tally.filtered.add(AnswerGroup::Passed, places.len());
@@ -173,11 +173,11 @@ impl ExtenderSettings {
                     Packing::Spread => Err(Reverse(said.answer.left_over)),
                 },
             )),
-            Verdict::Refused(group, _) => NodeOffer::None(group.as_str()),
+            Verdict::Refused(group, _) => NodeOffer::None((*group).into()),
             Verdict::Unknown(UnknownNode::NoState) if !said.has_published && self.allows_unknown_nodes => {
                 NodeOffer::Free(AnswerGroup::Unpublished)
             }
-            Verdict::Unknown(why) => NodeOffer::None(why.as_group()),
+            Verdict::Unknown(why) => NodeOffer::None(why.into()),
         }
     }
 }

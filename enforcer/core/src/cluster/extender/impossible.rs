@@ -28,8 +28,8 @@ impl Extender {
         now: Millis,
     ) -> Option<String> {
         let mut groups: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, text) in &answer.refused {
-            *groups.entry(text).or_default() += 1;
+        for (_, group) in &answer.refused {
+            *groups.entry(group.as_text()).or_default() += 1;
         }
         if groups.is_empty() || !answer.is_final() {
             return None;

@@ -81,7 +81,7 @@ pub struct NodeCounts {
     pub unknown: usize,
     /// They have never published a state.
     pub unpublished: usize,
-    /// Of those whose state cannot be used, the ones of which that has been so for ten minutes.
+    /// Of the unknown ones, those that have been unknown for ten minutes.
     pub long_unknown: usize,
 }
 
@@ -91,18 +91,37 @@ impl BindCallEnd {
 }
 
 impl AnswerGroup {
-    /// The group of a text for a scheduler.
-    pub(super) fn of_refusal(text: &str) -> Self {
-        const CPUS: &str = RefusalGroup::Cpus.as_str();
-        const WHOLE_CORES: &str = RefusalGroup::WholeCores.as_str();
-        const MEMORY: &str = RefusalGroup::Memory.as_str();
-        const DEVICES: &str = RefusalGroup::Devices.as_str();
-        match text {
-            CPUS => Self::Cpus,
-            WHOLE_CORES => Self::WholeCores,
-            MEMORY => Self::Memory,
-            DEVICES => Self::Devices,
-            UnknownNode::WAITING => Self::Waiting,
+    /// The text for a scheduler, which counts nodes with equal texts.
+    pub const fn as_text(self) -> &'static str {
+        match self {
+            Self::Passed => "NUMA: it has a place",
+            Self::NotConcerned => "NUMA: its managers have no say about the pod",
+            Self::Unpublished => "NUMA: it has published no state",
+            Self::Cpus => RefusalGroup::Cpus.as_str(),
+            Self::WholeCores => RefusalGroup::WholeCores.as_str(),
+            Self::Memory => RefusalGroup::Memory.as_str(),
+            Self::Devices => RefusalGroup::Devices.as_str(),
+            Self::Waiting => UnknownNode::WAITING,
+            Self::Unknown => UnknownNode::NoState.as_group(),
+        }
+    }
+}
+
+impl From<RefusalGroup> for AnswerGroup {
+    fn from(group: RefusalGroup) -> Self {
+        match group {
+            RefusalGroup::Cpus => Self::Cpus,
+            RefusalGroup::WholeCores => Self::WholeCores,
+            RefusalGroup::Memory => Self::Memory,
+            RefusalGroup::Devices => Self::Devices,
+        }
+    }
+}
+
+impl From<&UnknownNode> for AnswerGroup {
+    fn from(why: &UnknownNode) -> Self {
+        match why {
+            UnknownNode::Waiting(_) => Self::Waiting,
             _ => Self::Unknown,
         }
     }
@@ -118,8 +137,8 @@ impl AnswerCounts {
 
     /// Adds the refusals of a filter answer.
     pub(super) fn add_refusals(&mut self, answer: &FilterAnswer) {
-        for (_, text) in &answer.refused {
-            self.add(AnswerGroup::of_refusal(text), 1);
+        for (_, group) in &answer.refused {
+            self.add(*group, 1);
         }
     }
 
@@ -141,17 +160,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_text_of_a_refusal_has_its_group() {
-        for (text, group) in [
-            (RefusalGroup::Cpus.as_str(), AnswerGroup::Cpus),
-            (RefusalGroup::WholeCores.as_str(), AnswerGroup::WholeCores),
-            (RefusalGroup::Memory.as_str(), AnswerGroup::Memory),
-            (RefusalGroup::Devices.as_str(), AnswerGroup::Devices),
-            (UnknownNode::WAITING, AnswerGroup::Waiting),
-            (UnknownNode::Stale.as_group(), AnswerGroup::Unknown),
-        ] {
+    fn group_of_a_refusal_has_its_text_and_its_count() {
+        use RefusalGroup::{Cpus, Devices, Memory, WholeCores};
+        let refused = [Cpus, WholeCores, Memory, Devices].map(|group| (group.into(), group.as_str()));
+        let unknown = [UnknownNode::Waiting("p".into()), UnknownNode::Stale];
+        let unknown = unknown.each_ref().map(|why| (AnswerGroup::from(why), why.as_group()));
+        for (group, text) in refused.into_iter().chain(unknown) {
+            assert_eq!(AnswerGroup::as_text(group), text);
             let mut counts = AnswerCounts::default();
-            counts.add_refusals(&FilterAnswer { passed: vec![0], refused: vec![(1, text)] });
+            counts.add_refusals(&FilterAnswer { passed: vec![0], refused: vec![(1, group)] });
             let told: Vec<_> = counts.by_name().filter(|(_, count)| *count > 0).collect();
             assert_eq!(told, [(<&str>::from(group), 1)], "{text}");
         }

@@ -78,7 +78,7 @@ fn filter_at(extender: &mut Extender, pod: &PodObject, names: &[&str], number: u
     let nodes: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let answer = extender.filter(FilterCall { pod, nodes: &nodes, number, accepted: now }, now);
     let passed: Vec<&str> = answer.passed.iter().map(|at| nodes[*at].as_str()).collect();
-    let refused = answer.refused.iter().map(|(at, text)| format!("{}: {text}", nodes[*at]));
+    let refused = answer.refused.iter().map(|(at, group)| format!("{}: {}", nodes[*at], group.as_text()));
     let refused: Vec<String> = refused.collect();
     format!("{} | {}", passed.join(","), refused.join(", "))
 }
@@ -198,7 +198,7 @@ fn binding_is_the_point_at_which_a_place_is_given() {
         );
     }
     assert_eq!(bind(&mut one, "q", "a").as_deref(), Ok("4-7,12-15"), "the reservation of p is soft");
-    assert_eq!(bind(&mut one, "p", "a"), Err(BindRefusal::NoPlace(NO_CPUS.into())));
+    assert_eq!(bind(&mut one, "p", "a"), Err(BindRefusal::NoPlace(AnswerGroup::Cpus)));
     assert_eq!(one.claims(), 1);
     end(&mut one, "q", "a", BindEnd::Bound);
     one.observe_pod(on("a", &pod("q", 8)), 0);
@@ -233,7 +233,7 @@ fn binding_without_a_reply_keeps_its_place_until_it_is_settled() {
         format!(" | a: {waits}"),
         "its place in the order is open"
     );
-    assert_eq!(bind(&mut landed, "q", "a"), Err(BindRefusal::NoPlace(waits.into())));
+    assert_eq!(bind(&mut landed, "q", "a"), Err(BindRefusal::NoPlace(AnswerGroup::Waiting)));
     landed.observe_pod(on("a", &pod("p", 8)), 0);
     assert_eq!((landed.claims(), filter(&mut landed, &pod("q", 2), &["a"]).as_str()), (0, "a | "));
 

@@ -6,10 +6,10 @@ use strum::{IntoStaticStr, VariantNames};
 
 use super::{Gate, NotComputed, SETTLES, UncomputedPods};
 use crate::cluster::{
-    extender::{Extender, FilterAnswer, FilterCall},
+    extender::{AnswerGroup, Extender, FilterAnswer, FilterCall},
     objects::PodObject,
     plan::{Amounts, CPU, NodeEntry, too_full},
-    view::{Millis, UnknownNode},
+    view::Millis,
 };
 
 /// What becomes of a gated pod.
@@ -158,7 +158,7 @@ impl Gate {
         wait.answer = extender.filter(call, now);
         let held = extender.held_on(&pod.uid).map(str::to_owned);
         // What an earlier pod leaves shows soon, and the choice of a node is final.
-        let is_open = wait.answer.refused.iter().any(|(_, text)| *text == UnknownNode::WAITING);
+        let is_open = wait.answer.refused.iter().any(|(_, group)| *group == AnswerGroup::Waiting);
         // Of nodes without a say the one with the most free CPU time, then the first by name.
         let without_say = || {
             let passed = wait.answer.passed.iter();

@@ -1,4 +1,4 @@
-//! What became of the pods that came to a node, against what the node's published state predicts of them.
+//! Places of the pods that came to a node, against what the node's published state predicts of them.
 //!
 //! Problem: schedulers trust a state that is exact. A setting of the kubelet that this program translates
 //! wrongly, or a pod of which no object tells, makes its predictions wrong, and no reader of the state can
@@ -41,7 +41,7 @@ const MOST_PODS: usize = 4;
 /// Longest reason of an inexact state, in characters.
 const REASON: usize = 300;
 
-/// What became of predictions.
+/// Outcomes of predictions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PredictionOutcomes {
     /// Number of pods of which the prediction was right.

@@ -26,7 +26,7 @@ pub(super) struct Arrival<'a> {
     pub(super) end: ArrivalEnd<'a>,
 }
 
-/// What became of it.
+/// Its outcome.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum ArrivalEnd<'a> {
     /// The state has it.

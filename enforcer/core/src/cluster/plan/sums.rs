@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use numa_placement::{ContainerRequest, MemoryResource, PodRequest};
 
 use super::NodeRefusal;
-use crate::cluster::explain::ResourceShortage;
+use crate::cluster::shortage::ResourceShortage;
 
 /// Name of the resource for CPU time, in thousandths.
 pub const CPU: &str = "cpu";

@@ -1,4 +1,4 @@
-//! What may be on a node whose pods may have ended earlier than it was seen.
+//! What may be on a node after pods ended earlier than their end was seen.
 //!
 //! Problem: a kubelet frees what a pod held before the API shows its end. A pod that was bound in between may
 //! be where the ended one was, a later one where *that* would have been, and so on, also if some of them have
