@@ -12,7 +12,10 @@ use enforcer_cluster::{EventTally, extender::SharedExtender};
 use enforcer_core::cluster::extender::{AnswerCounts, ExtenderTally};
 use enforcer_report::metrics::{GateReport, SchedulerReport, VerbCalls, WatchedCollection};
 use numa_topology::degraded::Degraded;
-use tokio::{sync::watch::Receiver, time::Instant};
+use tokio::{
+    sync::watch::{self, Receiver},
+    time::Instant,
+};
 
 use super::{Readiness, service::Unanswered};
 use crate::version;
@@ -38,12 +41,14 @@ pub(super) struct Figures {
     /// Why the API server tells of no changes, of nodes, states, pods and leases.
     faults: [Receiver<Option<Degraded>>; 4],
     events: EventFigures,
-    /// What else cannot be done: elect, renew certificates.
+    /// What else cannot be done: elect, wake the scheduler.
     beside: Vec<Receiver<Option<Degraded>>>,
+    /// Why certificates of now cannot be used.
+    certificates: Receiver<Option<Degraded>>,
     totals: Mutex<Totals>,
 }
 
-/// What became of events.
+/// Results of events.
 pub(super) struct EventFigures {
     pub(super) tally: Arc<EventTally>,
     /// Why the API server takes none.
@@ -72,7 +77,13 @@ impl Figures {
         events: EventFigures,
         beside: Vec<Receiver<Option<Degraded>>>,
     ) -> Self {
-        Self { shared, readiness, faults, events, beside, totals: Mutex::default() }
+        let certificates = watch::Sender::new(None).subscribe();
+        Self { shared, readiness, faults, events, beside, certificates, totals: Mutex::default() }
+    }
+
+    /// Reports as well why certificates of now cannot be used.
+    pub(super) fn with_certificates(self, certificates: Receiver<Option<Degraded>>) -> Self {
+        Self { certificates, ..self }
     }
 
     /// Counts an answered call.
@@ -103,7 +114,7 @@ impl Figures {
 
     /// The same, why it takes no events, and what else is missing; always as many.
     pub(super) fn all_faults(&self) -> Vec<Option<Degraded>> {
-        let beside = [&self.events.unwritten].into_iter().chain(&self.beside);
+        let beside = [&self.events.unwritten, &self.certificates].into_iter().chain(&self.beside);
         self.faults().into_iter().chain(beside.map(|fault| fault.borrow().clone())).collect()
     }
 
@@ -112,7 +123,7 @@ impl Figures {
         let tally = self.shared.lock().take_tally();
         let ExtenderTally { foreign, mispredicted, .. } = self.totals().add(tally, Instant::now());
         if foreign > 0 {
-            tracing::warn!("{foreign} pods with CPUs, memory or devices of their own came by another way");
+            tracing::warn!("{foreign} pods with CPUs, memory or devices of their own came without a call");
         }
         for pod in mispredicted {
             tracing::warn!("pod {pod} is not where it was predicted to be; its node is unknown for 60 s");
@@ -154,6 +165,7 @@ impl Figures {
             nodes,
             collections,
             gate: self.gate(),
+            certificates_unusable: self.certificates.borrow().is_some(),
             events: [("written", &self.events.tally.written), ("dropped", &self.events.tally.dropped)]
                 .map(|(result, number)| (result, number.load(Ordering::Relaxed))),
         }

@@ -31,7 +31,7 @@ use tokio::{
 };
 
 use super::{
-    bind, events,
+    bind, elect, events,
     figures::{EventFigures, Figures},
     give_back,
     port::Port,
@@ -104,19 +104,13 @@ async fn serve_async(served: ServedGate) -> anyhow::Result<()> {
     tracing::info!("probes and metrics on http://{address}");
     let router = service::probes(Arc::clone(&figures), metrics);
     let may_change = || changes.refusal().is_none();
-    let electing = async {
-        match &mut election {
-            Some(election) => match election.run(&connection).await {},
-            None => std::future::pending::<()>().await,
-        }
-    };
     tokio::select! {
         never = Port::plain(listener, router).serve() => match never {},
         () = watch_cluster(&connection, &shared, WatchLimits::default(), &synced, &faults) => {}
         () = Box::pin(events::write(&connection, found, &tally, &unwritten)) => {}
         () = tell(&figures) => {}
         () = place_gated_pods(&connection, &shared, &may_change) => {}
-        () = electing => {}
+        () = elect(&mut election, &connection) => {}
         () = tell_leader(leadership) => {}
         _ = terminate.recv() => tracing::info!("ended by SIGTERM"),
         _ = interrupt.recv() => tracing::info!("ended by SIGINT"),

@@ -130,9 +130,9 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
     let written = EventFigures { tally: Arc::clone(&tally), unwritten: unwritten.subscribe() };
     let (unusable, wake) = (watch::Sender::new(None), own_pod.map(SchedulerWake::new));
     let beside = [election.as_ref().map(Election::degraded), wake.as_ref().map(SchedulerWake::degraded)];
-    let beside = beside.into_iter().flatten().chain([unusable.subscribe()]).collect();
+    let beside = beside.into_iter().flatten().collect();
     let figures = Figures::new(Arc::clone(&shared), Arc::clone(&readiness), told, written, beside);
-    let figures = Arc::new(figures);
+    let figures = Arc::new(figures.with_certificates(unusable.subscribe()));
     let scraped = Arc::clone(&figures);
     let metrics = Metrics::of_scheduler(move || scraped.report()).context("describing metrics")?;
     let listener = bind(listen).await?;
@@ -158,12 +158,6 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
         }
     };
     let serving = Port { listener, router, tls, leadership, unusable, oldest_makes_room: false }.serve();
-    let electing = async {
-        match &mut election {
-            Some(election) => match election.run(&connection).await {},
-            None => std::future::pending::<()>().await,
-        }
-    };
     let waking = async {
         match &wake {
             Some(wake) => match wake.run(&connection, &shared).await {},
@@ -173,7 +167,7 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
     tokio::select! {
         () = probing => {}
         never = serving => match never {},
-        () = electing => {}
+        () = elect(&mut election, &connection) => {}
         () = waking => {}
         () = watch_cluster(&connection, &shared, WatchLimits::default(), &synced, &faults) => {}
         () = Box::pin(events::write(&connection, found, &tally, &unwritten)) => {}
@@ -183,6 +177,14 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
     }
     give_back(election, &connection).await;
     Ok(())
+}
+
+/// Takes part in the election, if there is one; it does not end before its future is dropped.
+async fn elect(election: &mut Option<Election>, connection: &ApiConnection) {
+    match election {
+        Some(election) => match election.run(connection).await {},
+        None => std::future::pending().await,
+    }
 }
 
 /// Ends the lead of a replica that may have it.

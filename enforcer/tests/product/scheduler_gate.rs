@@ -323,6 +323,91 @@ fn placed_pod_that_no_scheduler_binds_is_told() {
     gate.metrics_become(&["gate_pods{state=\"late\"} 0"]);
 }
 
+/// Events of the pods of the test, by reason.
+fn events(stub: &ApiStub, reason: &str) -> Vec<Value> {
+    let events = stub.objects("/apis/events.k8s.io/v1/namespaces/shop/events");
+    events.into_iter().filter(|event| event["reason"] == reason).collect()
+}
+
+#[test]
+fn pod_that_marks_itself_as_placed_takes_no_place_that_it_cannot_have() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    let mut hostile = pod("hostile", 1_000_000);
+    hostile["spec"]["schedulerName"] = json!("none");
+    hostile["metadata"]["annotations"] = json!({"numa-enforcer.io/placed-on": "{\"node\":\"a\",\"at\":1}"});
+    let field = json!({"key": "metadata.name", "operator": "In", "values": ["a"]});
+    hostile["spec"]["affinity"] = json!({"nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+    }});
+    put(&stub, hostile);
+    let gate = RunningGate::start(&stub, &[]);
+    gate.metrics_become(&["gate_pods{state=\"placed\"} 1", "gate_pods{state=\"late\"} 1"]);
+    put(&stub, gated("p", 8));
+    assert_eq!(placed(&stub, "p"), ["a"]);
+}
+
+#[test]
+fn gated_pod_that_cannot_be_read_is_told() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    let gate = RunningGate::start(&stub, &[]);
+    let mut unread = gated("p", 8);
+    unread["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("many");
+    put(&stub, unread);
+    gate.metrics_become(&["gate_pods{state=\"unread\"} 1", "events_total{result=\"written\"} 1"]);
+    let told = events(&stub, "NumaPlacementFailed");
+    assert_eq!(told[0]["regarding"]["uid"], "p");
+    let note = told[0]["note"].as_str().unwrap();
+    assert!(note.starts_with("the pod stays gated: it cannot be read: "), "{note}");
+    put(&stub, gated("p", 8));
+    assert_eq!(placed(&stub, "p"), ["a"]);
+    gate.metrics_become(&["gate_pods{state=\"unread\"} 0"]);
+}
+
+#[test]
+fn pod_with_many_gates_loses_the_one_of_this_program() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    let _gate = RunningGate::start(&stub, &[]);
+    let mut many = gated("p", 8);
+    let others = (0..200).map(|at| json!({"name": format!("example.org/{at}")}));
+    many["spec"]["schedulingGates"] = others.chain([json!({"name": GATE})]).collect();
+    put(&stub, many);
+    assert_eq!(placed(&stub, "p"), ["a"]);
+    assert_eq!(gates(&stub, "p").len(), 200);
+}
+
+#[test]
+fn pod_whose_change_is_refused_each_time_is_told() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    let gate = RunningGate::start(&stub, &[]);
+    gate.metrics_become(&["gate_active 1"]);
+    stub.fail_writes((0..3).map(|_| Fault::status(422, "Invalid")));
+    put(&stub, gated("p", 8));
+    gate.metrics_become(&["gate_pods{state=\"refused\"} 1", "events_total{result=\"written\"} 1"]);
+    let told = events(&stub, "NumaPlacementFailed");
+    let note = told[0]["note"].as_str().unwrap();
+    assert!(note.starts_with("the pod stays gated: the API server refuses its change: "), "{note}");
+    assert_eq!(placed(&stub, "p"), ["a"], "it is tried again");
+    gate.metrics_become(&["gate_pods{state=\"refused\"} 0", "gate_changes_total{end=\"refused\"} 3"]);
+}
+
+#[test]
+fn end_of_a_release_without_a_reply_counts_when_the_pod_shows_it() {
+    let stub = ApiStub::start(&[STATES]);
+    put_node(&stub, "a");
+    let gate = RunningGate::start(&stub, &[]);
+    gate.metrics_become(&["gate_active 1"]);
+    stub.fail_writes([Fault::DropAnswer]);
+    let mut small = gated("p", 1);
+    small["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "100m"}});
+    put(&stub, small);
+    assert_eq!(placed(&stub, "p"), [""; 0]);
+    gate.metrics_become(&["gate_pods{state=\"gated\"} 0", "gate_changes_total{end=\"not-concerned\"} 1"]);
+}
+
 #[test]
 fn one_of_two_replicas_changes_pods_and_the_other_one_takes_over() {
     let stub = ApiStub::start(&[STATES]);

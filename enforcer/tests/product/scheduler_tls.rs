@@ -199,8 +199,16 @@ fn renewed_certificates_are_used_and_damaged_ones_are_not() {
     let client = authority.client("kube-scheduler");
     let mut kept = connect(&served, &authority, Some(&client)).unwrap();
     assert_eq!(filter(&mut kept).unwrap().0, 200);
+    let unusable = |kept: &mut TlsClient| {
+        let (_, _, text) = kept.ask("GET", "/metrics", "").unwrap();
+        let line =
+            text.lines().find_map(|line| line.strip_prefix("numa_enforcer_scheduler_certificates_unusable "));
+        line.unwrap().to_owned()
+    };
+    assert_eq!(unusable(&mut kept), "0");
     fs::write(files.path("tls.key"), "damaged").unwrap();
     served.logs("degraded: tls: ");
+    assert_eq!(unusable(&mut kept), "1");
     assert!(passes(&served, &authority, Some(&client)), "the old ones stay in use");
     assert_eq!(filter(&mut kept).unwrap().0, 200);
 

@@ -2,8 +2,10 @@
 
 use enforcer_core::cluster::{
     events::EventReason,
-    gate::{GateDecision, GateSettings, LatePod, ReleaseCause},
+    extender::Extender,
+    gate::{GateDecision, GateEnd, GateSettings, LatePod, ReleaseCause, StuckPod},
     objects::PodObject,
+    view::Millis,
 };
 use hyper::Method;
 
@@ -49,8 +51,44 @@ impl SharedExtender {
         Some((pod, decision))
     }
 
+    /// Takes a pod of the watch.
+    pub(crate) fn observe_gated(
+        &self,
+        gate: &SharedGate,
+        pod: &PodObject,
+        extender: &mut Extender,
+        now: Millis,
+    ) {
+        gate.observe_pod(pod, extender, now);
+        self.count_ended(gate);
+    }
+
+    /// Takes a pod as the API server has it, which the watch may show later.
+    pub(crate) fn observe_answer(&self, gate: &SharedGate, pod: &PodObject, now: Millis) {
+        let mut extender = self.lock();
+        gate.lock().observe_answer(pod, &mut extender, now);
+        drop(extender);
+        self.count_ended(gate);
+    }
+
+    /// Counts the patches that pods have shown to have landed.
+    fn count_ended(&self, gate: &SharedGate) {
+        let ended = gate.lock().take_ended();
+        for (pod, decision) in &ended {
+            self.note_ended(gate, pod, decision);
+        }
+    }
+
+    /// Counts a patch that has landed, and tells of it what the owner of the pod should know.
+    pub(crate) fn note_ended(&self, gate: &SharedGate, pod: &PodObject, decision: &GateDecision) {
+        if let Some(end) = GateEnd::of_landed(decision) {
+            gate.note_end(end);
+        }
+        self.tell_skipped(pod, decision);
+    }
+
     /// Tells that a pod was released without a node although it may need one.
-    pub(crate) fn tell_skipped(&self, pod: &PodObject, decision: &GateDecision) {
+    fn tell_skipped(&self, pod: &PodObject, decision: &GateDecision) {
         if let (Some(events), GateDecision::Release(ReleaseCause::NotComputed(why))) =
             (&self.impossible, decision)
         {
@@ -68,6 +106,14 @@ impl SharedExtender {
                  the scheduler's events show no way, delete the pod so that its controller makes another one"
             );
             events.tell(name, &name.uid, EventReason::NumaPlacementLate, &note);
+        }
+    }
+
+    /// Tells that a gated pod stays gated until it, or a rule of the cluster, is changed.
+    pub(crate) fn tell_stuck(&self, StuckPod { name, why }: &StuckPod) {
+        if let Some(events) = &self.impossible {
+            let note = format!("the pod stays gated: {why}");
+            events.tell(name, &name.uid, EventReason::NumaPlacementFailed, &note);
         }
     }
 
@@ -89,7 +135,7 @@ impl SharedExtender {
     }
 
     /// Time of its clock.
-    pub(crate) fn clock(&self) -> enforcer_core::cluster::view::Millis {
+    pub(crate) fn clock(&self) -> Millis {
         self.now()
     }
 }

@@ -5,8 +5,12 @@
 
 use std::{collections::BTreeSet, convert::Infallible, time::Duration};
 
-use enforcer_core::cluster::state::{GROUP, PLURAL, VERSION};
+use enforcer_core::cluster::{
+    gate::UnreadPod,
+    state::{GROUP, PLURAL, VERSION},
+};
 use jiff::Timestamp;
+use numa_placement::PodName;
 use numa_topology::degraded::Degraded;
 use serde::Deserialize;
 use tokio::{
@@ -18,6 +22,7 @@ use super::{SharedExtender, protocol::check_containers};
 use crate::{
     connection::ApiConnection,
     objects::{LEASE_PREFIX, read_lease, read_node, read_pod, read_state},
+    pod_object::GatePositions,
     watch::{Collection, GoneObject, ObjectSink, Piece, WatchLimits, follow, name_in},
 };
 
@@ -76,15 +81,16 @@ enum WatchedKind {
 /// What is read of a pod that cannot be read whole.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct UnreadPod {
+struct UnreadFields {
     metadata: GoneObject,
-    spec: UnreadPodSpec,
+    spec: UnreadSpec,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct UnreadPodSpec {
+struct UnreadSpec {
     node_name: String,
+    scheduling_gates: GatePositions,
 }
 
 struct ClusterSink<'a> {
@@ -196,7 +202,7 @@ impl ClusterSink<'_> {
                 check_containers(&pod).map_err(|error| error.to_string())?;
                 let mut extender = self.shared.lock();
                 if let Some(gate) = &self.shared.gate {
-                    gate.observe_pod(&pod, &mut extender, now);
+                    self.shared.observe_gated(gate, &pod, &mut extender, now);
                 }
                 extender.observe_pod(pod, now);
                 return Ok(());
@@ -214,19 +220,26 @@ impl ClusterSink<'_> {
 
     /// A pod that cannot be read is not gone.
     fn note_unread(&self, text: &[u8], fault: &str) {
-        let pod: UnreadPod = serde_json::from_slice(text).unwrap_or_default();
-        let UnreadPod { metadata: GoneObject { uid, namespace, name }, spec } = pod;
+        let pod: UnreadFields = serde_json::from_slice(text).unwrap_or_default();
+        let UnreadFields { metadata: GoneObject { uid, namespace, name }, spec } = pod;
         let why = format!("pod {namespace}/{name} cannot be read: {fault}");
+        let mut extender = self.shared.lock();
         if let Some(gate) = &self.shared.gate {
-            gate.lock().observe_unread(&uid);
+            let pod = UnreadPod {
+                name: PodName::new(namespace, name).with_uid(uid.clone()),
+                is_bound: !spec.node_name.is_empty(),
+                is_gated: !spec.scheduling_gates.is_empty(),
+            };
+            gate.lock().observe_unread(pod, fault, &mut extender);
         }
-        self.shared.lock().observe_unread_pod(&uid, &spec.node_name, why);
+        extender.observe_unread_pod(&uid, &spec.node_name, why);
     }
 
     fn note_change(&self) {
         if matches!(self.kind, WatchedKind::Nodes | WatchedKind::States)
             && let Some(gate) = &self.shared.gate
         {
+            gate.lock().note_nodes_changed();
             gate.note_change();
         }
         self.shared.changes.note(self.kind as usize, self.shared.now());

@@ -7,10 +7,12 @@
 //!
 //! Invariants: one patch is on its way at a time, so after the end of this process at most one pod may change
 //! without its knowledge. Nothing is decided while `may_change` says no. Waiting pods are tried again after a
-//! change, not more often than [`SPACING`] and for at most a quarter of the time.
+//! change, not more often than [`SPACING`] and for at most a quarter of the time. A new pod waits for none of
+//! them: it is decided about next, as a scheduler does that has tried the others before.
 
 use std::{
     array,
+    collections::VecDeque,
     convert::Infallible,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -30,7 +32,7 @@ use jiff::Timestamp;
 use tokio::{
     sync::Notify,
     task::yield_now,
-    time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at},
 };
 
 use crate::{
@@ -49,7 +51,7 @@ const SHARE: u32 = 4;
 const FALLBACK: Duration = Duration::from_secs(30);
 /// Time between two looks whether pods may be changed.
 const LOOK: Duration = Duration::from_millis(100);
-/// Time between two looks for pods that are late.
+/// Time between two looks for pods that are late or stuck.
 const LATE_LOOK: Duration = Duration::from_secs(5);
 
 /// Gated pods, shared by the tasks that watch and the one that changes them.
@@ -57,6 +59,8 @@ pub struct SharedGate {
     gate: Mutex<Gate>,
     /// Whether anything has changed that may make a place.
     has_changed: AtomicBool,
+    /// Whether gated pods have come that no decision was made about.
+    has_new: AtomicBool,
     wake: Notify,
     /// Ends of attempts, in the order of [`GateEnd`].
     ends: [AtomicU64; GateEnd::NAMES.len()],
@@ -72,6 +76,7 @@ impl SharedGate {
         Self {
             gate: Mutex::new(Gate::new(settings)),
             has_changed: AtomicBool::new(false),
+            has_new: AtomicBool::new(false),
             wake: Notify::new(),
             ends: array::from_fn(|_| AtomicU64::new(0)),
             late: AtomicU64::new(0),
@@ -91,8 +96,14 @@ impl SharedGate {
             self.note_change();
         }
         if is_new {
-            self.wake.notify_one();
+            self.note_new();
         }
+    }
+
+    /// Notes that a gated pod is there that no decision was made about.
+    fn note_new(&self) {
+        self.has_new.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
     }
 
     /// Notes that a pod may have a place that had none.
@@ -125,7 +136,7 @@ impl SharedGate {
         self.lock().counts(self.looked_at.load(Ordering::Relaxed))
     }
 
-    fn note_end(&self, end: GateEnd) {
+    pub(crate) fn note_end(&self, end: GateEnd) {
         if let Some(number) = self.ends.get(end as usize) {
             number.fetch_add(1, Ordering::Relaxed);
         }
@@ -146,7 +157,7 @@ pub async fn place_gated_pods(
     let placer = Placer { connection, shared, gate, may_change };
     tokio::select! {
         _ = placer.run() => {}
-        _ = placer.tell_late() => {}
+        _ = placer.tell() => {}
     }
 }
 
@@ -168,16 +179,27 @@ impl<F: Fn() -> bool> Placer<'_, F> {
             while !self.may() {
                 sleep(LOOK).await;
             }
-            let mut is_full = self.gate.has_changed.load(Ordering::Relaxed) || is_late;
+            let is_full = is_late || self.gate.has_changed.load(Ordering::Relaxed);
             if is_full {
-                // Without gated pods there is nothing to wait for.
-                sleep_until(next_full).await;
-                is_full |= self.gate.has_changed.swap(false, Ordering::Relaxed);
+                self.serve_new_until(next_full).await;
+                self.gate.has_changed.store(false, Ordering::Relaxed);
             }
             let began = Instant::now();
             let computed = self.round(is_full).await;
             if is_full {
                 next_full = began + SPACING.max(computed * SHARE);
+            }
+        }
+    }
+
+    /// Decides about new pods as they come, until the other ones may be tried again.
+    async fn serve_new_until(&self, end: Instant) {
+        loop {
+            if self.gate.has_new.load(Ordering::Relaxed) {
+                self.round(false).await;
+            }
+            if Instant::now() >= end || timeout_at(end, self.gate.wake.notified()).await.is_err() {
+                return;
             }
         }
     }
@@ -188,15 +210,20 @@ impl<F: Fn() -> bool> Placer<'_, F> {
         may
     }
 
-    /// Decides about gated pods in their order; returns the time that decisions took.
+    /// Decides about gated pods in their order, new ones first; returns the time that decisions took.
     async fn round(&self, is_full: bool) -> Duration {
-        let queue = self.gate.lock().queue(is_full, self.shared.clock());
+        let mut others = if is_full { self.queue(true) } else { VecDeque::new() };
+        let mut new = if is_full { VecDeque::new() } else { self.queue(false) };
         let mut computed = Duration::ZERO;
-        for uid in queue {
+        loop {
+            if new.is_empty() && self.gate.has_new.load(Ordering::Relaxed) {
+                new = self.queue(false);
+            }
+            let Some(uid) = new.pop_front().or_else(|| others.pop_front()) else { return computed };
             if !self.may() {
-                // The rest of them is as before.
+                // Those that are left are as before.
                 self.gate.note_change();
-                break;
+                return computed;
             }
             let began = Instant::now();
             let decided = self.shared.decide(self.gate, &uid);
@@ -204,10 +231,15 @@ impl<F: Fn() -> bool> Placer<'_, F> {
             if let Some((pod, decision)) = decided {
                 self.change(&pod, &decision).await;
             }
-            // The watches have their turn.
+            // Watches go on in between.
             yield_now().await;
         }
-        computed
+    }
+
+    /// Gated pods to decide about: all of them, or those without a decision.
+    fn queue(&self, is_full: bool) -> VecDeque<String> {
+        self.gate.has_new.store(false, Ordering::Relaxed);
+        self.gate.lock().queue(is_full, self.shared.clock()).into()
     }
 
     /// Changes a pod as it was decided.
@@ -215,27 +247,22 @@ impl<F: Fn() -> bool> Placer<'_, F> {
         let at = server_now(self.connection);
         let Some(patch) = PodPatch::new(pod, decision, at) else { return };
         let (path, body) = (path_of(pod), patch.to_json());
+        self.gate.lock().note_sent(&pod.uid, decision);
         let sent = self.connection.request("patch", Method::PATCH, &path, JSON_PATCH, body.as_bytes()).await;
         match sent {
             Ok(answer) => {
                 let version = answer.body.pointer("/metadata/resourceVersion");
                 let version = version.and_then(|version| version.as_str()?.parse().ok()).unwrap_or(0);
-                self.landed(pod, decision, version, at);
+                if self.gate.lock().note_landed(&pod.uid, decision, version, at) {
+                    self.shared.note_ended(self.gate, pod, decision);
+                }
             }
-            Err(error) => self.look_again(pod, decision, at, &error).await,
+            Err(error) => self.look_again(pod, decision, &error).await,
         }
     }
 
-    fn landed(&self, pod: &PodObject, decision: &GateDecision, version: u64, at: i64) {
-        self.gate.lock().note_landed(&pod.uid, decision, version, at);
-        if let Some(end) = GateEnd::of_landed(decision) {
-            self.gate.note_end(end);
-        }
-        self.shared.tell_skipped(pod, decision);
-    }
-
-    /// Finds out what became of a patch that failed.
-    async fn look_again(&self, pod: &PodObject, decision: &GateDecision, at: i64, error: &ApiError) {
+    /// Asks whether a patch that failed has landed.
+    async fn look_again(&self, pod: &PodObject, decision: &GateDecision, error: &ApiError) {
         let seen = self.shared.look_at(self.connection, pod).await;
         let now = self.shared.clock();
         // A `test` of the patch that does not hold is 422, an older version 409.
@@ -245,26 +272,21 @@ impl<F: Fn() -> bool> Placer<'_, F> {
                 self.gate.lock().observe_gone(&pod.uid);
                 return;
             }
+            // It counts as landed, if the pod shows that, or an earlier patch that had no reply does.
             Ok(Some(seen)) if !seen.scheduling.gates.has_ours() || seen.node.is_some() => {
-                // An earlier patch may have landed without a reply.
-                if decision_of(&seen).as_ref() == Some(decision) {
-                    self.landed(pod, decision, seen.arrival.version, at);
-                }
-                let mut extender = self.shared.lock();
-                self.gate.lock().observe_pod(&seen, &mut extender, now);
+                self.shared.observe_answer(self.gate, &seen, now);
                 return;
             }
             // No patch of the former version lands any more.
             Ok(Some(seen)) if seen.arrival.version != pod.arrival.version => {
-                let mut extender = self.shared.lock();
-                self.gate.lock().observe_pod(&seen, &mut extender, now);
-                drop(extender);
-                self.gate.wake.notify_one();
+                self.shared.observe_answer(self.gate, &seen, now);
+                self.gate.note_new();
                 GateEnd::Conflict
             }
             Ok(Some(_)) | Err(_) if is_certain => {
+                let for_good = is_for_good(error).then(|| error.to_string());
                 let mut extender = self.shared.lock();
-                self.gate.lock().note_refused(&pod.uid, &mut extender, now);
+                self.gate.lock().note_refused(&pod.uid, for_good.as_deref(), &mut extender, now);
                 GateEnd::Refused
             }
             Ok(Some(_)) | Err(_) => {
@@ -278,7 +300,8 @@ impl<F: Fn() -> bool> Placer<'_, F> {
         }
     }
 
-    async fn tell_late(&self) -> Infallible {
+    /// Tells of pods that are late or stuck.
+    async fn tell(&self) -> Infallible {
         let mut looks = interval(LATE_LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -288,16 +311,21 @@ impl<F: Fn() -> bool> Placer<'_, F> {
             if !self.gate.is_active() {
                 continue;
             }
-            let late = self.gate.lock().take_late(now);
+            let mut known = self.gate.lock();
+            let (late, stuck) = (known.take_late(now), known.take_stuck());
+            drop(known);
             self.gate.late.fetch_add(late.len() as u64, Ordering::Relaxed);
             for late in &late {
                 self.shared.tell_late(late);
+            }
+            for stuck in &stuck {
+                self.shared.tell_stuck(stuck);
             }
         }
     }
 }
 
-/// What a pod that lost its gate shows of the decision.
-fn decision_of(pod: &PodObject) -> Option<GateDecision> {
-    pod.scheduling.placed_on().map(|mark| GateDecision::Place { node: mark.node.clone() })
+/// Will the API server refuse the same patch again?
+const fn is_for_good(error: &ApiError) -> bool {
+    matches!(error, ApiError::Forbidden { .. } | ApiError::Refused { .. })
 }

@@ -23,7 +23,10 @@ use serde::{
 use serde_json::value::RawValue;
 
 use self::placing::HostPorts;
-pub(crate) use self::{placing::required_and_gates, request::ReadRequest};
+pub(crate) use self::{
+    placing::{GatePositions, required_and_gates},
+    request::ReadRequest,
+};
 use crate::resize::PodCondition;
 
 /// Most containers of a pod, in each of its lists.

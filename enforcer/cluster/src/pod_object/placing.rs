@@ -6,7 +6,7 @@
 use std::{borrow::Cow, fmt};
 
 use enforcer_core::cluster::{
-    gate::{NotComputed, PlacedMark, PodGates},
+    gate::{GATE, NotComputed, PlacedMark, PodGates},
     required_nodes::{AffinityTerms, NodeRequirement, NodeTerm, RequiredNodes},
 };
 use serde::{
@@ -21,7 +21,7 @@ use super::{AtMost, PodFields, PodSpec, VolumeFields};
 const TERMS: usize = 64;
 const REQUIREMENTS: usize = 64;
 const VALUES: usize = 1_024;
-/// Most scheduling gates of a pod.
+/// Most positions of the gate that are kept; the API server admits one.
 const GATES: usize = 64;
 /// Most constraints of the spread of a pod.
 const CONSTRAINTS: usize = 64;
@@ -90,6 +90,46 @@ struct SpreadFields<'a> {
     when_unsatisfiable: Cow<'a, str>,
 }
 
+/// Positions of the gate of this program in a list of gates, however long that is.
+#[derive(Debug, Default)]
+pub(crate) struct GatePositions(Vec<usize>);
+
+impl GatePositions {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'de> Deserialize<'de> for GatePositions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Gates;
+
+        impl<'de> Visitor<'de> for Gates {
+            type Value = GatePositions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("scheduling gates")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut gates: A) -> Result<GatePositions, A::Error> {
+                let (mut ours, mut at) = (Vec::new(), 0);
+                while let Some(GateName { name }) = gates.next_element()? {
+                    if name == GATE && ours.len() < GATES {
+                        ours.push(at);
+                    }
+                    at += 1;
+                }
+                Ok(GatePositions(ours))
+            }
+
+            fn visit_unit<E>(self) -> Result<GatePositions, E> {
+                Ok(GatePositions::default())
+            }
+        }
+        deserializer.deserialize_any(Gates)
+    }
+}
+
 /// Whether a list of a container's ports has one of the host.
 #[derive(Default)]
 pub(super) struct HostPorts(bool);
@@ -133,18 +173,15 @@ pub(crate) fn required_and_gates(pod: &PodFields) -> (RequiredNodes, PodGates) {
         return Default::default();
     }
     let affinity: Result<Option<AffinityFields>, ()> = read(spec.affinity.as_deref());
-    let gates: Result<Option<AtMost<GateName<'_>, GATES>>, ()> = read(spec.scheduling_gates.as_deref());
+    let gates: Result<Option<GatePositions>, ()> = read(spec.scheduling_gates.as_deref());
     let is_too_large = affinity.is_err() || gates.is_err();
     let affinity = affinity.unwrap_or_default();
     let not_computed =
         if is_too_large { Some(NotComputed::TooLarge) } else { not_computed(spec, affinity.as_ref()) };
-    let names = match gates {
-        Ok(gates) => gates.unwrap_or_default().0.into_iter().map(|gate| gate.name.into_owned()).collect(),
-        Err(()) => Vec::new(),
-    };
+    let ours = gates.ok().flatten().unwrap_or_default().0;
     let mark = metadata.annotations.get(PlacedMark::ANNOTATION).filter(|mark| mark.len() <= MARK);
     let gates = PodGates {
-        names,
+        ours,
         has_annotations: !metadata.annotations.is_empty(),
         placed: mark.and_then(|mark| PlacedMark::read(mark)),
         not_computed,

@@ -70,7 +70,12 @@ fn gates_terms_and_marks_are_those_of_the_object() {
     assert_eq!(nodes.affinity, AffinityTerms::Terms(vec![first, NodeTerm::default()]));
     assert_eq!(nodes.selector["disk"], "ssd");
     assert!(gates.has_ours() && gates.has_annotations && gates.not_computed.is_none());
+    assert_eq!(gates.ours, [1]);
     assert_eq!(gates.placed, Some(PlacedMark { node: "a".into(), at: 7 }));
+    let mut many: Vec<Value> = (0..1_000).map(|at| json!({"name": format!("example.org/{at}")})).collect();
+    many.push(json!({"name": GATE}));
+    let (_, gates) = read_placing(&json!({"schedulingGates": many}));
+    assert_eq!((gates.ours, gates.not_computed), (vec![1_000], None), "a long list is read, too");
     for (affinity, expected) in [
         (json!(null), AffinityTerms::NoAffinity),
         (json!({}), AffinityTerms::NoNodeAffinity),
@@ -110,7 +115,8 @@ fn what_is_not_computed_or_too_large_is_named_and_the_pod_is_read() {
         (terms(json!([{"matchFields": [{"values": vec!["v"; 2_000]}]}])), Some(NotComputed::TooLarge)),
         (terms(json!("none")), Some(NotComputed::TooLarge)),
         (json!({"affinity": 7}), Some(NotComputed::TooLarge)),
-        (json!({"schedulingGates": vec![json!({"name": "x"}); 65]}), Some(NotComputed::TooLarge)),
+        (json!({"schedulingGates": vec![json!({"name": "x"}); 65]}), None),
+        (json!({"schedulingGates": "x"}), Some(NotComputed::TooLarge)),
     ] {
         let shown = spec.to_string();
         assert_eq!(read_placing(&spec).1.not_computed, expected, "{}", &shown[..shown.len().min(200)]);

@@ -29,9 +29,14 @@ const ACTIVE: FamilyOf<0> = Family::gauge(
 const PODS: FamilyOf<1> = Family::gauge(
     "scheduler_gate_pods",
     ["state"],
-    "Pods that are gated, that have got their node and are not bound, and of these those that are late.",
+    "Pods that are gated, that have got their node and are not bound, and of these those that are late; unread: gated ones beside these that cannot be read; refused: of the gated ones, those that the API server refuses to change each time.",
 )
 .of(&[values::GATED_STATE]);
+const OLDEST: FamilyOf<0> = Family::gauge(
+    "scheduler_gate_oldest_age_seconds",
+    [],
+    "Age of the oldest gated pod in seconds, as of the last look at late pods; 0 without one.",
+);
 const CHANGES: FamilyOf<1> = Family::counter(
     "scheduler_gate_changes_total",
     ["end"],
@@ -45,14 +50,15 @@ const LATE: FamilyOf<0> = Family::counter(
 );
 
 /// Every metric of this file.
-pub(super) const ALL: &[&Family] = &[&ACTIVE, &PODS, &CHANGES, &LATE];
+pub(super) const ALL: &[&Family] = &[&ACTIVE, &PODS, &OLDEST, &CHANGES, &LATE];
 
 pub(super) fn put(report: &GateReport, scrape: &mut Scrape) {
     scrape.put(&ACTIVE, &[], Some(truth(report.is_active)));
-    let GateCounts { gated, placed, late } = report.pods;
-    for (state, pods) in values::GATED_STATE.1.iter().zip([gated, placed, late]) {
+    let GateCounts { gated, placed, late, unread, refused, oldest } = report.pods;
+    for (state, pods) in values::GATED_STATE.1.iter().zip([gated, placed, late, unread, refused]) {
         scrape.put(&PODS, &[state], Some(count(pods)));
     }
+    scrape.put(&OLDEST, &[], Some(to_f64(u64::try_from(oldest).unwrap_or(0))));
     for (end, changes) in &report.ends {
         scrape.put(&CHANGES, &[end], Some(to_f64(*changes)));
     }

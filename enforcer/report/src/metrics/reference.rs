@@ -108,7 +108,7 @@ const LISTED: [(&str, &str); 25] = [
     ("outcome", "what became of a move or a prediction, or what a node answers"),
     ("verb", "of the protocol between kube-scheduler and its extenders"),
     ("end", "of a bind call, or of a change of a gated pod"),
-    ("state", "what a published state is worth, or what became of a gated pod"),
+    ("state", "what a published state is worth, or the stage of a gated pod"),
     ("collection", "of the API server"),
 ];
 
@@ -178,6 +178,7 @@ fn unit(name: &str) -> &'static str {
         ("scheduler_leads", "0 or 1"),
         ("scheduler_degraded", "0 or 1"),
         ("gate_active", "0 or 1"),
+        ("certificates_unusable", "0 or 1"),
         ("_info", "1"),
     ];
     of.into_iter().find(|(suffix, _)| name.ends_with(suffix)).map_or("count", |(_, unit)| unit)

@@ -56,7 +56,9 @@ pub struct SchedulerReport {
     pub nodes: NodeCounts,
     /// What is watched, by name.
     pub collections: [(&'static str, WatchedCollection); 4],
-    /// Events of pods without a place, by what became of them.
+    /// Whether certificates of its port for authenticated clients cannot be used.
+    pub certificates_unusable: bool,
+    /// Events of pods without a place, by result.
     pub events: [(&'static str, u64); 2],
     /// Gated pods, where it places them.
     pub gate: Option<GateReport>,
@@ -170,6 +172,12 @@ const CHANGE_AGE: FamilyOf<1> = Family::gauge(
 )
 .of(&[values::COLLECTION]);
 
+const CERTIFICATES_UNUSABLE: FamilyOf<0> = Family::gauge(
+    "scheduler_certificates_unusable",
+    [],
+    "1 while the certificate files of the port with TLS cannot be read or used; those from before stay in use until they expire.",
+);
+
 const EVENTS: FamilyOf<1> = Family::counter(
     "scheduler_events_total",
     ["result"],
@@ -195,6 +203,7 @@ pub(super) const ALL: &[&Family] = &[
     &LONG_UNKNOWN,
     &DEGRADED,
     &CHANGE_AGE,
+    &CERTIFICATES_UNUSABLE,
     &EVENTS,
 ];
 
@@ -266,6 +275,7 @@ fn put(report: &SchedulerReport, scrape: &mut Scrape) {
         scrape.put(&DEGRADED, &[name], Some(truth(is_degraded)));
         scrape.put(&CHANGE_AGE, &[name], changed.map(|age| age.as_secs_f64()));
     }
+    scrape.put(&CERTIFICATES_UNUSABLE, &[], Some(truth(report.certificates_unusable)));
     for (result, number) in report.events {
         scrape.put(&EVENTS, &[result], Some(to_f64(number)));
     }
@@ -304,10 +314,11 @@ mod tests {
                 let changed = (name != "leases").then_some(Duration::from_millis(1_500));
                 (name, WatchedCollection { is_degraded: name == "pods", changed })
             }),
+            certificates_unusable: true,
             events: [("written", 6), ("dropped", 2)],
             gate: Some(GateReport {
                 is_active: true,
-                pods: GateCounts { gated: 3, placed: 2, late: 1 },
+                pods: GateCounts { gated: 3, placed: 2, late: 1, unread: 4, refused: 5, oldest: 90 },
                 ends: GateEnd::NAMES.iter().copied().zip(10..).collect(),
                 late: 8,
             }),
@@ -345,9 +356,13 @@ mod tests {
             "degraded{collection=\"pods\"} 1",
             "degraded{collection=\"nodes\"} 0",
             "change_age_seconds{collection=\"nodes\"} 1.5",
+            "certificates_unusable 1",
             "events_total{result=\"dropped\"} 2",
             "gate_active 1",
             "gate_pods{state=\"placed\"} 2",
+            "gate_pods{state=\"unread\"} 4",
+            "gate_pods{state=\"refused\"} 5",
+            "gate_oldest_age_seconds 90",
             "gate_changes_total{end=\"placed\"} 10",
             "gate_changes_total{end=\"no-reply\"} 15",
             "gate_late_total 8",

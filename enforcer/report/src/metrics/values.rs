@@ -66,7 +66,7 @@ pub(super) const CALL_CAUSE: Values = ("cause", &["not-ready", "faulty", "too-ma
 pub(super) const ANSWER: Values = ("outcome", AnswerGroup::VARIANTS);
 pub(super) const BIND_END: Values = ("end", BindCallEnd::VARIANTS);
 pub(super) const NODE_STATE: Values = ("state", &["exact", "unknown", "unpublished"]);
-pub(super) const GATED_STATE: Values = ("state", &["gated", "placed", "late"]);
+pub(super) const GATED_STATE: Values = ("state", &["gated", "placed", "late", "unread", "refused"]);
 pub(super) const GATE_END: Values = ("end", GateEnd::NAMES);
 pub(super) const COLLECTION: Values = ("collection", &["nodes", "states", "pods", "leases"]);
 

@@ -155,7 +155,7 @@ pub struct SchedulerGateArgs {
     /// Whether nodes are used that have never published a state
     #[arg(long, value_enum, value_name = "ANSWER", default_value = "allow")]
     pub unknown_nodes: UnknownNodes,
-    /// What becomes of pods with requirements that are not computed.
+    /// Fate of pods with requirements that are not computed.
     ///
     /// These are required affinity to other pods, constraints of their spread, host ports,
     /// claims and their volumes, and claims of devices.

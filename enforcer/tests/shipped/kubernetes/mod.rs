@@ -11,6 +11,7 @@ mod preset;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use enforcer_core::cluster::gate::PlacedMark;
 use k8s_openapi::{
     api::{
         admissionregistration::{
@@ -251,6 +252,43 @@ fn a_token_is_mounted_where_the_daemon_publishes_alone() {
     let policy = of_kind("ValidatingAdmissionPolicy").next().unwrap();
     let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap();
     assert!(condition.ends_with(&format!(":{account}\"")), "{condition}");
+}
+
+/// The mark of a placed pod holds a place on a node: no other account may write it.
+#[test]
+fn policy_keeps_the_mark_of_placed_pods_for_the_gate() {
+    let all = everything();
+    let of_kind = |kind: &'static str| all.iter().filter(move |object| object["kind"] == kind);
+    let is_gate = |one: &&Value| one["metadata"]["name"].as_str().unwrap().ends_with("-gate");
+    let gate = of_kind("Deployment").find(is_gate).unwrap();
+    let account = &gate["spec"]["template"]["spec"]["serviceAccountName"];
+    let policy = of_kind("ValidatingAdmissionPolicy").find(is_gate).unwrap();
+    let spec = &policy["spec"];
+    let rule = &spec["matchConstraints"]["resourceRules"][0];
+    assert_eq!(
+        (&rule["resources"], &rule["operations"]),
+        (&json!(["pods", "pods/status"]), &json!(["CREATE", "UPDATE"]))
+    );
+    let conditions = spec["matchConditions"].as_array().unwrap();
+    let namespace = gate["metadata"]["namespace"].as_str().unwrap();
+    let other = format!(
+        "request.userInfo.username != \"system:serviceaccount:{namespace}:{}\"",
+        account.as_str().unwrap()
+    );
+    assert!(conditions.len() == 1 && conditions[0]["expression"] == other, "{conditions:?}");
+    for (variable, object) in [("mark", "object"), ("before", "oldObject")] {
+        let variables = spec["variables"].as_array().unwrap();
+        let text =
+            variables.iter().find(|one| one["name"] == variable).unwrap()["expression"].as_str().unwrap();
+        let value = format!("? {object}.metadata.annotations[\"{}\"] : \"\"", PlacedMark::ANNOTATION);
+        assert!(text.ends_with(&value), "{text}");
+    }
+    assert_eq!(spec["validations"][0]["expression"], "variables.mark == variables.before");
+    assert_eq!(spec["failurePolicy"], "Fail");
+    let binding = of_kind("ValidatingAdmissionPolicyBinding").find(is_gate).unwrap();
+    assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
+    assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
+    assert_eq!(binding["spec"]["matchResources"], Value::Null, "in all namespaces, for all pods");
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub enum EventReason {
     NumaPlacementSkipped,
     /// A pod that was placed by its gate is still not bound.
     NumaPlacementLate,
+    /// A gated pod cannot be read, or the API server refuses its change each time.
+    NumaPlacementFailed,
     /// The node did with a pod something else than its published state predicted.
     NumaPredictionWrong,
     /// The node's kubelet runs with other settings than before.
@@ -57,9 +59,10 @@ impl EventReason {
             Self::NumaCorrected => "Moving",
             Self::NumaMemoryWidened => "Widening",
             Self::NumaPlacementRefused => "Placing",
-            Self::NumaPlacementImpossible | Self::NumaPlacementSkipped | Self::NumaPlacementLate => {
-                "Scheduling"
-            }
+            Self::NumaPlacementImpossible
+            | Self::NumaPlacementSkipped
+            | Self::NumaPlacementLate
+            | Self::NumaPlacementFailed => "Scheduling",
             Self::NumaPredictionWrong => "Predicting",
             Self::KubeletConfigurationChanged | Self::NumaStateInexact => "Publishing",
         }
@@ -74,6 +77,7 @@ impl EventReason {
             | Self::NumaPlacementImpossible
             | Self::NumaPlacementSkipped
             | Self::NumaPlacementLate
+            | Self::NumaPlacementFailed
             | Self::NumaPredictionWrong
             | Self::NumaStateInexact => true,
             Self::NumaCorrected | Self::KubeletConfigurationChanged => false,

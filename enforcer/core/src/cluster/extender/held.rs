@@ -15,6 +15,11 @@ impl Extender {
         self.nodes.values().filter_map(|node| node.object.as_ref())
     }
 
+    /// The Node with this name.
+    pub fn node_object(&self, name: &str) -> Option<&NodeObject> {
+        self.nodes.get(name)?.object.as_ref()
+    }
+
     /// Does a manager of a node that the pod may use allocate resources to it?
     pub fn has_say(&mut self, pod: &PodObject, now: Millis) -> bool {
         let required = &pod.scheduling.required;

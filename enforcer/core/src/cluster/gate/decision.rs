@@ -1,4 +1,4 @@
-//! What becomes of a gated pod now.
+//! The decision about a gated pod.
 
 use std::{cmp::Reverse, collections::BTreeMap, fmt::Write as _};
 
@@ -12,7 +12,7 @@ use crate::cluster::{
     view::Millis,
 };
 
-/// What becomes of a gated pod.
+/// A decision about a gated pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GateDecision {
     /// It is released without a node.
@@ -48,7 +48,7 @@ pub struct GateWait {
     pub answer: FilterAnswer,
 }
 
-/// What became of an attempt to change a gated pod.
+/// End of an attempt to change a gated pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantNames)]
 #[strum(serialize_all = "kebab-case")]
 pub enum GateEnd {
@@ -64,6 +64,18 @@ pub enum GateEnd {
     Refused,
     /// There was no reply: the change may land.
     NoReply,
+}
+
+impl GateDecision {
+    /// Does a pod that has lost the gate show that this was done to it?
+    pub(super) fn is_shown_by(&self, pod: &PodObject) -> bool {
+        match (self, &pod.node) {
+            (Self::Wait(_), _) => false,
+            (Self::Release(_), _) => true,
+            (Self::Place { node }, Some(bound)) => node == bound,
+            (Self::Place { node }, None) => pod.scheduling.placed_on().is_some_and(|mark| mark.node == *node),
+        }
+    }
 }
 
 impl GateEnd {
@@ -109,6 +121,7 @@ impl GateWait {
 impl Gate {
     /// Decides about a gated pod; `None` if it is none any more.
     pub fn decide(&mut self, uid: &str, extender: &mut Extender, now: Millis) -> Option<GateDecision> {
+        self.grant_claims(extender, now);
         let gated = self.gated.get_mut(uid)?;
         gated.is_tried = true;
         gated.unclear.take_if(|unclear| now.saturating_sub(unclear.sent) >= SETTLES);
@@ -118,7 +131,7 @@ impl Gate {
         }
         let pod = gated.pod.clone();
         extender.release_hold(uid);
-        self.uncount(uid);
+        self.nodes.uncount(uid);
         if !extender.has_say(&pod, now) {
             return Some(GateDecision::Release(ReleaseCause::NotConcerned));
         }
@@ -139,11 +152,10 @@ impl Gate {
     /// The node of a pod.
     fn choose(&mut self, pod: &PodObject, extender: &mut Extender, now: Millis) -> GateDecision {
         let amounts = pod.amounts();
-        let unused = Amounts::new();
         let mut wait = GateWait::default();
         let mut free = Vec::new();
         for node in extender.node_objects() {
-            let used = self.used.get(&node.name).unwrap_or(&unused);
+            let used = self.nodes.used(&node.name);
             let refusal = NodeEntry::from(node).turns_away(&pod.scheduling);
             if let Some(refusal) = refusal.or_else(|| too_full(&node.allocatable, used, &amounts)) {
                 *wait.turned_away.entry(refusal.reason).or_default() += 1;
@@ -169,7 +181,7 @@ impl Gate {
             return GateDecision::Wait(wait);
         };
         extender.hold(pod, &node, now);
-        self.count(&pod.uid, &node, amounts);
+        self.nodes.count(&pod.uid, &node, amounts);
         GateDecision::Place { node }
     }
 }

@@ -11,8 +11,8 @@ pub const GATE: &str = "numa-enforcer.io/placement";
 /// What keeps a pod without a node from the scheduler, and what a gate has left behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodGates {
-    /// Names of its scheduling gates.
-    pub names: Vec<String>,
+    /// Positions of the gate of this program in its list of gates.
+    pub ours: Vec<usize>,
     /// Whether it has annotations at all.
     pub has_annotations: bool,
     /// Node that it was placed on.
@@ -39,8 +39,8 @@ pub enum NotComputed {
     /// Claims of devices (`resourceClaims`).
     #[strum(to_string = "its resourceClaims")]
     DeviceClaims,
-    /// An affinity or a list of gates that is larger than what is read.
-    #[strum(to_string = "its affinity or its list of gates, which is too large")]
+    /// An affinity that is larger than what is read.
+    #[strum(to_string = "its affinity, which is too large")]
     TooLarge,
 }
 
@@ -65,8 +65,8 @@ impl PlacedMark {
 
 impl PodGates {
     /// Has it the gate of this program?
-    pub fn has_ours(&self) -> bool {
-        self.names.iter().any(|name| name == GATE)
+    pub const fn has_ours(&self) -> bool {
+        !self.ours.is_empty()
     }
 }
 

@@ -11,16 +11,19 @@
 //!
 //! Invariants: a placed pod holds its place, in the view and in the sums of its node, until the API shows it
 //! bound, ended or gone; no time ends that. What is placed is found again in the pods themselves, so a new
-//! process knows it from a list. A patch that had no reply may land as long as the pod has the version that
-//! the patch names: until then the pod keeps its node. An event that is older than a patch that landed
-//! changes nothing.
+//! process knows it from a list, and believes it as far as the node has room ([`claims`]). A patch without
+//! a reply may land as long as the pod has the version that the patch names: until then the pod keeps its
+//! node. An event that is older than a patch that landed changes nothing.
 //!
 //! Cost: a decision asks every node once; answers about CPUs, memory and devices are remembered by the
 //! extender.
 
+mod attempts;
+mod claims;
 mod decision;
 mod fields;
 mod patch;
+mod stuck;
 #[cfg(test)]
 mod tests;
 
@@ -31,24 +34,26 @@ use std::{
 
 use numa_placement::PodName;
 
+use self::{
+    claims::{NodeAmounts, WaitingClaim},
+    stuck::{KnownUnread, Refusals},
+};
 pub use self::{
     decision::{GateDecision, GateEnd, GateWait, ReleaseCause},
     fields::{GATE, NotComputed, PlacedMark, PodGates},
     patch::{PatchOperation, PodPatch},
+    stuck::{StuckPod, UnreadPod},
 };
 use super::{
     extender::Extender,
     objects::{PodObject, PodPhase},
-    plan::Amounts,
     view::Millis,
 };
 
-/// Waits after failed patches of a pod: the first, and the longest.
-const BACKOFF: (Millis, Millis) = (1_000, 60_000);
 /// Time after which a patch without a reply cannot land any more: the API server gives a request 60 s.
 const SETTLES: Millis = 120_000;
 
-/// What becomes of pods with requirements that are not computed here.
+/// Fate of pods with requirements that are not computed here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UncomputedPods {
     /// They are released without a node: the scheduler computes them, and knows no NUMA nodes.
@@ -63,7 +68,7 @@ pub enum UncomputedPods {
 /// Settings of the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GateSettings {
-    /// What becomes of pods that are not computed whole.
+    /// Fate of pods that are not computed whole.
     pub uncomputed: UncomputedPods,
     /// Seconds after which a placed pod that is not bound is late.
     pub late_after: i64,
@@ -75,9 +80,12 @@ struct GatedPod {
     pod: PodObject,
     /// Whether a decision was made about this version of it.
     is_tried: bool,
+    /// Decision of the patch that is on its way.
+    sent: Option<GateDecision>,
     /// A patch without a reply.
     unclear: Option<UnclearPatch>,
     failures: u32,
+    refusals: Refusals,
     /// Before this time nothing is tried.
     not_before: Millis,
 }
@@ -121,6 +129,12 @@ pub struct GateCounts {
     pub placed: usize,
     /// Of these, late ones.
     pub late: usize,
+    /// Gated ones that cannot be read; they are not among the above.
+    pub unread: usize,
+    /// Of the gated ones, those whose change the API server has refused several times.
+    pub refused: usize,
+    /// Age of the oldest gated one that is read, in seconds.
+    pub oldest: i64,
 }
 
 /// Gated and placed pods, and what pods use of their nodes.
@@ -131,9 +145,12 @@ pub struct Gate {
     placed: BTreeMap<String, PlacedPod>,
     /// Versions by uid that pods got by patches, until an event shows them.
     landed: BTreeMap<String, u64>,
-    /// Amounts by node, and by uid with the node.
-    used: BTreeMap<String, Amounts>,
-    counted: BTreeMap<String, (String, Amounts)>,
+    nodes: NodeAmounts,
+    /// Placed pods by uid for which nothing is counted, because their nodes have no room for them.
+    claims: BTreeMap<String, WaitingClaim>,
+    unread: BTreeMap<String, KnownUnread>,
+    /// Pods that have lost the gate by a patch before its reply came.
+    ended: Vec<(PodObject, GateDecision)>,
     listing: Option<BTreeSet<String>>,
     /// Number of the last decision.
     calls: u64,
@@ -147,8 +164,10 @@ impl Gate {
             gated: BTreeMap::new(),
             placed: BTreeMap::new(),
             landed: BTreeMap::new(),
-            used: BTreeMap::new(),
-            counted: BTreeMap::new(),
+            nodes: NodeAmounts::new(),
+            claims: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            ended: Vec::new(),
             listing: None,
             calls: 0,
         }
@@ -162,18 +181,11 @@ impl Gate {
     /// Ends a list of pods: what it does not have is gone.
     pub fn end_list(&mut self) {
         let Some(seen) = self.listing.take() else { return };
-        let known = self.gated.keys().chain(self.placed.keys()).chain(self.counted.keys());
-        let known = known.chain(self.landed.keys());
+        let known = self.gated.keys().chain(self.placed.keys()).chain(self.nodes.uids());
+        let known = known.chain(self.landed.keys()).chain(self.unread.keys());
         let gone: BTreeSet<String> = known.filter(|uid| !seen.contains(*uid)).cloned().collect();
         for uid in &gone {
             self.observe_gone(uid);
-        }
-    }
-
-    /// Notes a pod that cannot be read: it is not gone.
-    pub fn observe_unread(&mut self, uid: &str) {
-        if let Some(listing) = &mut self.listing {
-            listing.insert(uid.to_owned());
         }
     }
 
@@ -188,33 +200,37 @@ impl Gate {
             return false;
         }
         self.landed.remove(uid);
+        self.unread.remove(uid);
         if pod.phase == PodPhase::Ended {
             self.observe_gone(uid);
             return true;
         }
         if let Some(node) = &pod.node {
-            self.gated.remove(uid);
+            self.lose_gate(pod);
+            self.claims.remove(uid);
             let was_placed = self.placed.remove(uid).is_some();
-            self.count(uid, node, pod.amounts());
+            self.nodes.count(uid, node, pod.amounts());
             return was_placed;
         }
         if pod.scheduling.gates.has_ours() {
             self.placed.remove(uid);
+            self.claims.remove(uid);
             self.put_gated(pod);
             return true;
         }
-        self.gated.remove(uid);
+        self.lose_gate(pod);
         if let Some(PlacedMark { node, at }) = pod.scheduling.placed_on() {
             let (node, at) = (node.clone(), *at);
-            self.hold(pod, &node, at, extender, now);
+            self.claim(pod, &node, at, extender, now);
             return false;
         }
         // Another program has removed the gate, or the affinity.
-        let held = self.placed.remove(uid).is_some() || self.counted.contains_key(uid);
+        self.claims.remove(uid);
+        let held = self.placed.remove(uid).is_some() || self.nodes.counts(uid);
         if held {
             extender.release_hold(uid);
         }
-        self.uncount(uid);
+        self.nodes.uncount(uid);
         held
     }
 
@@ -223,7 +239,9 @@ impl Gate {
         self.gated.remove(uid);
         self.placed.remove(uid);
         self.landed.remove(uid);
-        self.uncount(uid);
+        self.unread.remove(uid);
+        self.claims.remove(uid);
+        self.nodes.uncount(uid);
     }
 
     /// Uids of the gated pods to decide about now, first those of the highest priority, then the oldest:
@@ -245,36 +263,6 @@ impl Gate {
         Some(&self.gated.get(uid)?.pod)
     }
 
-    /// Notes that the patch of a pod has landed, by which it has this version (0 if that is not known).
-    pub fn note_landed(&mut self, uid: &str, decision: &GateDecision, version: u64, at: i64) {
-        let Some(GatedPod { pod, .. }) = self.gated.remove(uid) else { return };
-        if version > 0 {
-            self.landed.insert(uid.to_owned(), version);
-        }
-        if let GateDecision::Place { node } = decision {
-            let name = pod.request.name.clone().with_uid(uid);
-            self.placed.insert(uid.to_owned(), PlacedPod { name, node: node.clone(), at, is_told: false });
-        }
-    }
-
-    /// Notes that a patch had no reply.
-    pub fn note_unclear(&mut self, uid: &str, decision: &GateDecision, now: Millis) {
-        self.put_off(uid, now);
-        if let Some(gated) = self.gated.get_mut(uid) {
-            let version = gated.pod.arrival.version;
-            gated.unclear = Some(UnclearPatch { decision: decision.clone(), version, sent: now });
-        }
-    }
-
-    /// Notes that the API server has refused a patch: no earlier one is on its way.
-    pub fn note_refused(&mut self, uid: &str, extender: &mut Extender, now: Millis) {
-        self.put_off(uid, now);
-        if self.gated.get(uid).is_some_and(|gated| gated.unclear.is_none()) {
-            extender.release_hold(uid);
-            self.uncount(uid);
-        }
-    }
-
     /// Placed pods that are late and have not been told yet, at a time in seconds since 1970.
     pub fn take_late(&mut self, at: i64) -> Vec<LatePod> {
         let late_after = self.settings.late_after;
@@ -291,10 +279,14 @@ impl Gate {
     /// Numbers of pods at a time in seconds since 1970.
     pub fn counts(&self, at: i64) -> GateCounts {
         let is_late = |placed: &&PlacedPod| at.saturating_sub(placed.at) >= self.settings.late_after;
+        let age = |gated: &GatedPod| at.saturating_sub(gated.pod.arrival.at);
         GateCounts {
             gated: self.gated.len(),
             placed: self.placed.len(),
             late: self.placed.values().filter(is_late).count(),
+            unread: self.unread.len(),
+            refused: self.gated.values().filter(|gated| gated.refusals.are_many()).count(),
+            oldest: self.gated.values().map(age).max().unwrap_or(0).max(0),
         }
     }
 
@@ -306,57 +298,21 @@ impl Gate {
             Some(known) if version > 0 && known.pod.arrival.version >= version => {}
             Some(known) => {
                 known.unclear.take_if(|unclear| unclear.version != version);
+                known.sent = None;
                 (known.pod, known.is_tried) = (pod.clone(), false);
             }
             None => {
-                let gated =
-                    GatedPod { pod: pod.clone(), is_tried: false, unclear: None, failures: 0, not_before: 0 };
+                let gated = GatedPod {
+                    pod: pod.clone(),
+                    is_tried: false,
+                    sent: None,
+                    unclear: None,
+                    failures: 0,
+                    refusals: Refusals::default(),
+                    not_before: 0,
+                };
                 self.gated.insert(pod.uid.clone(), gated);
             }
-        }
-    }
-
-    /// Holds the place of a placed pod.
-    fn hold(&mut self, pod: &PodObject, node: &str, at: i64, extender: &mut Extender, now: Millis) {
-        extender.hold(pod, node, now);
-        self.count(&pod.uid, node, pod.amounts());
-        let is_told = self.placed.get(&pod.uid).is_some_and(|placed| placed.is_told);
-        let name = pod.request.name.clone().with_uid(pod.uid.clone());
-        self.placed.insert(pod.uid.clone(), PlacedPod { name, node: node.to_owned(), at, is_told });
-    }
-
-    fn put_off(&mut self, uid: &str, now: Millis) {
-        let Some(gated) = self.gated.get_mut(uid) else { return };
-        let wait = BACKOFF.0.saturating_mul(1 << gated.failures.min(6)).min(BACKOFF.1);
-        gated.failures = gated.failures.saturating_add(1);
-        gated.not_before = now.saturating_add(wait);
-        gated.is_tried = false;
-    }
-
-    fn count(&mut self, uid: &str, node: &str, amounts: Amounts) {
-        if self.counted.get(uid).is_some_and(|known| known.0 == node && known.1 == amounts) {
-            return;
-        }
-        self.uncount(uid);
-        let used = self.used.entry(node.to_owned()).or_default();
-        for (resource, amount) in &amounts {
-            let sum = used.entry(resource.clone()).or_default();
-            *sum = sum.saturating_add(*amount);
-        }
-        self.counted.insert(uid.to_owned(), (node.to_owned(), amounts));
-    }
-
-    fn uncount(&mut self, uid: &str) {
-        let Some((node, amounts)) = self.counted.remove(uid) else { return };
-        let Some(used) = self.used.get_mut(&node) else { return };
-        for (resource, amount) in &amounts {
-            if let Some(sum) = used.get_mut(resource) {
-                *sum = sum.saturating_sub(*amount);
-            }
-        }
-        used.retain(|_, sum| *sum > 0);
-        if used.is_empty() {
-            self.used.remove(&node);
         }
     }
 }

@@ -51,8 +51,7 @@ impl PodPatch {
             patch.mark(pod, node, at);
             patch.require(&pod.scheduling.required.affinity, node);
         }
-        let gates = pod.scheduling.gates.names.iter().enumerate();
-        for (at, _) in gates.filter(|(_, name)| *name == GATE).rev() {
+        for at in pod.scheduling.gates.ours.iter().rev() {
             patch.add("test", &format!("{GATES}/{at}/name"), json!(GATE));
             patch.0.push(PatchOperation { op: "remove", path: format!("{GATES}/{at}"), value: None });
         }

@@ -18,7 +18,7 @@ const SETTINGS: GateSettings = GateSettings { uncomputed: UncomputedPods::Releas
 /// A gated pod of a version.
 fn gated(uid: &str, cpus: u64, version: u64) -> PodObject {
     let container = ContainerRequest::guaranteed("main", cpus * 1000, 1 << 30);
-    let gates = PodGates { names: vec!["other".into(), GATE.into()], ..PodGates::default() };
+    let gates = PodGates { ours: vec![1], ..PodGates::default() };
     PodObject {
         uid: uid.into(),
         mirror_of: None,
@@ -38,7 +38,7 @@ fn placed(pod: &PodObject, node: &str, at: i64) -> PodObject {
     let mut placed = pod.clone();
     placed.arrival.version += 1;
     placed.scheduling.gates = PodGates {
-        names: vec!["other".into()],
+        ours: Vec::new(),
         has_annotations: true,
         placed: Some(PlacedMark { node: node.into(), at }),
         not_computed: None,
@@ -144,14 +144,14 @@ fn pods_hold_their_places_until_they_are_bound_ended_or_gone() {
     assert_eq!(one.land(&p, 0).as_deref(), Some("a"));
     assert!(one.waits(&gated("q", 8, 1)).answer.is_final(), "p holds NUMA node 1");
     assert!(!one.observe(&placed(&p, "a", 0)), "no pod has more room for that");
-    assert_eq!(one.gate.counts(0), GateCounts { gated: 1, placed: 1, late: 0 });
+    assert_eq!(one.gate.counts(0), GateCounts { gated: 1, placed: 1, late: 0, ..GateCounts::default() });
     assert!(matches!(one.decide("q", 0), GateDecision::Wait(_)));
     assert!(one.observe(&bound(&placed(&p, "a", 0), "a")));
     assert!(matches!(one.decide("q", 0), GateDecision::Wait(_)), "the state does not cover p yet");
     one.extender.observe_pod_gone("p", 0);
     one.gate.observe_gone("p");
     assert_eq!(one.decide("q", 0), GateDecision::Place { node: "a".into() });
-    assert_eq!(one.gate.used["a"]["cpu"], 8_000, "p counts no more");
+    assert_eq!(one.gate.nodes.used("a")["cpu"], 8_000, "p counts no more");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn patch_without_a_reply_keeps_its_node_until_it_can_no_longer_land() {
     one.extender.observe_node(NodeObject { is_cordoned: true, ..node("a") }, 0);
     assert_eq!(one.gate.queue(true, 1_000), ["p"]);
     assert_eq!(one.decide("p", 1_000), decision);
-    one.gate.note_refused("p", &mut one.extender, 1_000);
+    one.gate.note_refused("p", None, &mut one.extender, 1_000);
     assert_eq!(one.extender.held_on("p"), Some("a"), "the first one may still land");
     assert_eq!(one.decide("p", SETTLES), GateDecision::Place { node: "b".into() });
     // A new version of the pod shows that nothing has landed.
@@ -293,7 +293,7 @@ fn refused_patch_frees_the_place_and_waits_longer_each_time() {
     assert_eq!(one.place(&gated("p", 8, 1)).as_deref(), Some("a"));
     let mut now = 0;
     for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
-        one.gate.note_refused("p", &mut one.extender, now);
+        one.gate.note_refused("p", None, &mut one.extender, now);
         assert_eq!(one.gate.next_due(now), Some(now + wait * 1_000));
         now += wait * 1_000;
     }
@@ -306,7 +306,7 @@ fn event_older_than_a_patch_changes_nothing() {
     let p = gated("p", 8, 4);
     one.land(&p, 0);
     assert!(!one.observe(&gated("p", 8, 3)));
-    assert_eq!(one.gate.counts(0), GateCounts { gated: 0, placed: 1, late: 0 });
+    assert_eq!(one.gate.counts(0), GateCounts { gated: 0, placed: 1, late: 0, ..GateCounts::default() });
     one.observe(&placed(&p, "a", 0));
     assert_eq!(one.extender.held_on("p"), Some("a"));
     // Another program takes the affinity away again.
@@ -314,7 +314,7 @@ fn event_older_than_a_patch_changes_nothing() {
     (changed.arrival.version, changed.scheduling.required) = (7, RequiredNodes::default());
     assert!(one.observe(&changed));
     assert_eq!(one.extender.held_on("p"), None);
-    assert!(one.gate.used.is_empty());
+    assert!(one.gate.nodes.used("a").is_empty());
 }
 
 #[test]
@@ -338,4 +338,176 @@ fn pod_without_a_say_on_the_only_open_node_gets_that_node() {
     one.extender.observe_node(node("free"), 0);
     let p = gated("p", 9, 1);
     assert_eq!(one.place(&p).as_deref(), Some("free"), "a has no place, free has published nothing");
+}
+
+/// A pod that its author marked as placed.
+fn marked(uid: &str, node: &str, cpus: u64, created: i64) -> PodObject {
+    let mut pod = placed(&gated(uid, cpus, 1), node, 0);
+    pod.arrival.at = created;
+    pod
+}
+
+#[test]
+fn claims_of_pods_never_exceed_what_their_node_has() {
+    let mut one = Cluster::new(&["a"]);
+    one.observe(&marked("huge", "a", 1 << 40, 0));
+    assert!(one.gate.decide("none", &mut one.extender, 0).is_none());
+    assert_eq!(one.extender.held_on("huge"), None, "no scheduler can bind it there");
+    assert_eq!(one.land(&gated("p", 2, 1), 0).as_deref(), Some("a"), "it takes nothing from others");
+    for at in 0..1_000 {
+        one.observe(&marked(&format!("h{at:03}"), "a", 1, at));
+    }
+    one.observe(&marked("elsewhere", "nowhere", 1, 0));
+    assert!(one.gate.decide("none", &mut one.extender, 0).is_none());
+    let of = |one: &Cluster, resource| one.gate.nodes.used("a").get(resource).copied();
+    assert_eq!(of(&one, "cpu"), Some(14_000));
+    let held = (0..1_000).filter(|at| one.extender.held_on(&format!("h{at:03}")).is_some());
+    assert_eq!(held.count(), 12);
+    assert_eq!(one.extender.held_on("elsewhere"), None, "there is no such node");
+    one.extender.observe_node(node("nowhere"), 0);
+    one.gate.note_nodes_changed();
+    assert!(one.gate.decide("none", &mut one.extender, 0).is_none());
+    assert_eq!(one.extender.held_on("elsewhere"), Some("nowhere"), "now there is");
+}
+
+#[test]
+fn claim_gets_its_place_when_there_is_room_and_the_oldest_pod_comes_first() {
+    let mut one = Cluster::new(&["a"]);
+    let tenant = bound(&gated("tenant", 12, 1), "a");
+    one.observe(&tenant);
+    one.gate.begin_list();
+    one.observe(&tenant);
+    one.observe(&marked("young", "a", 8, 9));
+    one.observe(&marked("old", "a", 8, 3));
+    one.gate.end_list();
+    assert!(one.gate.decide("none", &mut one.extender, 0).is_none());
+    assert_eq!((one.extender.held_on("old"), one.extender.held_on("young")), (None, None));
+    one.gate.observe_gone("tenant");
+    one.extender.observe_pod_gone("tenant", 0);
+    assert_eq!(one.place(&gated("q", 8, 1)), None, "the oldest pod that was placed has come first");
+    assert_eq!((one.extender.held_on("old"), one.extender.held_on("young")), (Some("a"), None));
+}
+
+#[test]
+fn amounts_without_end_leave_the_sums_of_a_node_exact() {
+    let mut one = Cluster::new(&["a"]);
+    for uid in ["x", "y"] {
+        let mut pod = bound(&gated(uid, 1, 1), "a");
+        pod.counted = Some([("cpu".to_owned(), u64::MAX), ("pods".to_owned(), 1)].into());
+        one.observe(&pod);
+    }
+    one.observe(&bound(&gated("z", 2, 1), "a"));
+    one.gate.observe_gone("x");
+    one.gate.observe_gone("y");
+    assert_eq!(one.gate.nodes.used("a")["cpu"], 2_000);
+}
+
+#[test]
+fn patch_that_is_refused_for_good_is_told_once_and_tried_ever_more_rarely() {
+    let mut one = Cluster::new(&["a"]);
+    assert_eq!(one.place(&gated("p", 8, 1)).as_deref(), Some("a"));
+    let mut now = 0;
+    for (at, wait) in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300].into_iter().enumerate() {
+        one.gate.note_refused("p", Some("not permitted"), &mut one.extender, now);
+        assert_eq!(one.gate.next_due(now), Some(now + wait * 1_000));
+        let told = one.gate.take_stuck();
+        assert_eq!(told.len(), usize::from(at == 2), "with the third one");
+        assert!(told.iter().all(|stuck| stuck.why == "the API server refuses its change: not permitted"));
+        assert_eq!(one.gate.counts(0).refused, usize::from(at >= 2));
+        now += wait * 1_000;
+    }
+    assert!(one.gate.note_landed("p", &GateDecision::Release(ReleaseCause::NotConcerned), 2, 0));
+    assert_eq!(one.gate.counts(0).refused, 0);
+}
+
+/// A gated pod that cannot be read.
+fn unread(uid: &str) -> UnreadPod {
+    UnreadPod { name: PodName::new("shop", uid).with_uid(uid), is_bound: false, is_gated: true }
+}
+
+#[test]
+fn gated_pod_that_cannot_be_read_is_told_once_and_holds_nothing() {
+    let mut one = Cluster::new(&["a"]);
+    one.gate.begin_list();
+    one.gate.observe_unread(unread("p"), "no quantity: \"x\"", &mut one.extender);
+    one.gate.observe_unread(UnreadPod { is_gated: false, ..unread("q") }, "", &mut one.extender);
+    one.gate.observe_unread(UnreadPod { is_bound: true, ..unread("r") }, "", &mut one.extender);
+    one.gate.end_list();
+    assert_eq!(one.gate.counts(0).unread, 1);
+    let told = one.gate.take_stuck();
+    assert_eq!(
+        told,
+        [StuckPod {
+            name: PodName::new("shop", "p").with_uid("p"),
+            why: "it cannot be read: no quantity: \"x\"".into(),
+        }]
+    );
+    one.gate.observe_unread(unread("p"), "again", &mut one.extender);
+    assert_eq!(one.gate.take_stuck(), []);
+    assert_eq!(one.place(&gated("p", 8, 2)).as_deref(), Some("a"), "now it can be read");
+    assert_eq!(one.gate.counts(0).unread, 0);
+    one.gate.observe_unread(unread("p"), "again", &mut one.extender);
+    assert_eq!((one.gate.counts(0).gated, one.extender.held_on("p")), (0, None));
+    assert!(one.gate.nodes.used("a").is_empty());
+    one.gate.begin_list();
+    one.gate.end_list();
+    assert_eq!(one.gate.counts(0).unread, 0, "it is gone");
+}
+
+#[test]
+fn end_of_a_patch_without_a_reply_counts_when_the_pod_shows_it() {
+    let release = GateDecision::Release(ReleaseCause::NotConcerned);
+    let place = GateDecision::Place { node: "a".into() };
+    let released = |pod: &PodObject| {
+        let mut released = pod.clone();
+        (released.arrival.version, released.scheduling.gates) = (2, PodGates::default());
+        released
+    };
+    let (p, elsewhere) = (gated("p", 8, 1), bound(&gated("p", 8, 1), "b"));
+    for (decision, shown, is_end) in [
+        (&release, released(&p), true),
+        (&release, elsewhere.clone(), true),
+        (&place, placed(&p, "a", 0), true),
+        (&place, bound(&p, "a"), true),
+        (&place, elsewhere, false),
+        (&place, released(&p), false),
+    ] {
+        for is_unclear in [true, false] {
+            let mut one = Cluster::new(&["a"]);
+            one.observe(&p);
+            one.gate.note_sent("p", decision);
+            if is_unclear {
+                one.gate.note_unclear("p", decision, 0);
+            }
+            one.observe(&shown);
+            let ended: Vec<_> = one.gate.take_ended().into_iter().map(|(_, decision)| decision).collect();
+            assert_eq!(ended, if is_end { vec![decision.clone()] } else { Vec::new() });
+            assert!(!one.gate.note_landed("p", decision, 2, 0), "it counts once");
+        }
+    }
+    let mut one = Cluster::new(&["a"]);
+    one.observe(&p);
+    one.gate.note_sent("p", &release);
+    one.gate.observe_answer(&released(&p), &mut one.extender, 0);
+    assert!(!one.observe(&p), "the watch is behind");
+    assert_eq!((one.gate.take_ended().len(), one.gate.counts(0).gated), (1, 0));
+    let mut one = Cluster::new(&["a"]);
+    one.observe(&p);
+    one.gate.note_sent("p", &release);
+    one.gate.note_refused("p", None, &mut one.extender, 0);
+    one.observe(&released(&p));
+    assert!(one.gate.take_ended().is_empty(), "another program removed the gate");
+}
+
+#[test]
+fn oldest_gated_pod_is_known_by_its_age() {
+    let mut one = Cluster::new(&["a"]);
+    assert_eq!(one.gate.counts(500).oldest, 0);
+    for (uid, created) in [("p", 300), ("q", 100)] {
+        let mut pod = gated(uid, 8, 1);
+        pod.arrival.at = created;
+        one.observe(&pod);
+    }
+    assert_eq!(one.gate.counts(500).oldest, 400);
+    assert_eq!(one.gate.counts(50).oldest, 0);
 }

@@ -33,20 +33,21 @@ fn affinity() -> impl Strategy<Value = AffinityTerms> {
 }
 
 fn pod() -> impl Strategy<Value = PodObject> {
-    let names = vec(select(&["x", "y", "example.org/z"][..]), 0..3);
     let zone = option::of(select(&NODES[..]));
-    (affinity(), names, 0_usize..3, any::<bool>(), zone).prop_map(
-        |(affinity, names, at, has_annotations, zone)| {
-            let mut pod = gated("p", 2, 7);
-            let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-            names.dedup();
-            names.insert(at.min(names.len()), GATE.to_owned());
-            let selector = zone.into_iter().map(|zone| ("zone".to_owned(), zone.to_owned())).collect();
-            pod.scheduling.required = RequiredNodes { selector, affinity };
-            pod.scheduling.gates = PodGates { names, has_annotations, ..PodGates::default() };
-            pod
-        },
-    )
+    (affinity(), 0_usize..100, any::<bool>(), zone).prop_map(|(affinity, at, has_annotations, zone)| {
+        let mut pod = gated("p", 2, 7);
+        let selector = zone.into_iter().map(|zone| ("zone".to_owned(), zone.to_owned())).collect();
+        pod.scheduling.required = RequiredNodes { selector, affinity };
+        pod.scheduling.gates = PodGates { ours: vec![at], has_annotations, ..PodGates::default() };
+        pod
+    })
+}
+
+/// Names of its gates: that of this program, one behind it, and others before it.
+fn names(pod: &PodObject) -> Vec<String> {
+    let at = pod.scheduling.gates.ours[0];
+    let name = |other| if other == at { GATE.to_owned() } else { format!("example.org/{other}") };
+    (0..at + 2).map(name).collect()
 }
 
 /// The pod as the API server has it.
@@ -63,7 +64,7 @@ fn object(pod: &PodObject) -> Value {
         }
         object
     };
-    let gates = pod.scheduling.gates.names.iter().map(|name| json!({"name": name})).collect::<Vec<_>>();
+    let gates = names(pod).iter().map(|name| json!({"name": name})).collect::<Vec<_>>();
     let mut object = json!({
         "metadata": {"uid": pod.uid, "resourceVersion": pod.arrival.version.to_string()},
         "spec": {"schedulingGates": gates},
@@ -151,9 +152,9 @@ proptest! {
         } else {
             prop_assert_eq!(new, [NodeTerm { labels: Vec::new(), fields: vec![own] }]);
         }
-        let others: Vec<&String> = pod.scheduling.gates.names.iter().filter(|name| *name != GATE).collect();
-        let left: Vec<&Value> =
-            after["spec"]["schedulingGates"].as_array().unwrap().iter().map(|gate| &gate["name"]).collect();
+        let others: Vec<String> = names(&pod).into_iter().filter(|name| *name != GATE).collect();
+        let left: Vec<String> =
+            after["spec"]["schedulingGates"].as_array().unwrap().iter().map(|gate| text(&gate["name"])).collect();
         prop_assert_eq!(left, others);
 
         // Nothing else has changed.
@@ -208,7 +209,7 @@ proptest! {
         apply(&mut twice, &PodPatch::new(&again, &decision, 5).unwrap());
         prop_assert_eq!(&twice, &after);
         let has_terms = terms_of(&after).iter().any(|term| !term.is_empty());
-        again.scheduling.gates.names.clear();
+        again.scheduling.gates.ours.clear();
         again.scheduling.gates.placed = Some(PlacedMark { node: node.to_owned(), at: 5 });
         prop_assert_eq!(again.scheduling.placed_on().is_some(), has_terms);
     }
@@ -221,7 +222,7 @@ proptest! {
         apply(&mut after, &PodPatch::new(&pod, &decision, 5).unwrap());
         let gates = after["spec"]["schedulingGates"].as_array().unwrap();
         prop_assert!(gates.iter().all(|gate| gate["name"] != GATE));
-        prop_assert_eq!(gates.len() + 1, pod.scheduling.gates.names.len());
+        prop_assert_eq!(gates.len() + 1, names(&pod).len());
         after["spec"]["schedulingGates"] = before["spec"]["schedulingGates"].clone();
         prop_assert_eq!(after, before);
     }
