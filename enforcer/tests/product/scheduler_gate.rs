@@ -395,6 +395,42 @@ fn pod_whose_change_is_refused_each_time_is_told() {
 }
 
 #[test]
+fn new_pod_does_not_wait_behind_all_others() {
+    let stub = ApiStub::start(&[STATES]);
+    let node = |is_cordoned: bool| {
+        let allocatable = json!({"cpu": "15", "memory": "64Gi", "pods": "110"});
+        let conditions = json!([{"type": "Ready", "status": "True"}]);
+        let object = json!({
+            "metadata": {"name": "a", "uid": "a"}, "spec": {"unschedulable": is_cordoned},
+            "status": {"allocatable": allocatable, "conditions": conditions},
+        });
+        put_node_of(&stub, "a", object);
+    };
+    node(true);
+    let others: Vec<String> = (0..10).map(|at| format!("other{at}")).collect();
+    for uid in &others {
+        put(&stub, gated(uid, 1));
+    }
+    let gate = RunningGate::start(&stub, &[]);
+    // All of them have been tried then.
+    gate.metrics_become(&["gate_pods{state=\"gated\"} 10", "events_total{result=\"written\"} 4"]);
+    stub.fail_writes((0..9).map(|_| Fault::Slow(Duration::from_millis(300))));
+    node(false);
+    let patches = || {
+        let requests = stub.requests().into_iter().map(|(_, request)| request);
+        requests.filter(|request| request.starts_with("PATCH /api/v1/")).collect::<Vec<_>>()
+    };
+    wait_until("a patch", || !patches().is_empty());
+    put(&stub, gated("new", 1));
+    for uid in others.iter().map(String::as_str).chain(["new"]) {
+        assert_eq!(placed(&stub, uid), ["a"]);
+    }
+    let patches = patches();
+    let at = patches.iter().position(|patch| patch.ends_with("/new")).unwrap();
+    assert!(at < 8, "{patches:?}");
+}
+
+#[test]
 fn end_of_a_release_without_a_reply_counts_when_the_pod_shows_it() {
     let stub = ApiStub::start(&[STATES]);
     put_node(&stub, "a");
