@@ -6,11 +6,13 @@
 
 use std::{
     env, fs,
+    io::Write as _,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, Result, bail};
+use flate2::{Compression, write::GzEncoder};
 
 use crate::{
     compiler::{self, Compiler},
@@ -33,7 +35,7 @@ const OUTER: &[&str] = &[
 const OUTER_PREFIXES: &[&str] =
     &["CARGO_BUILD_", "CARGO_TARGET_", "CARGO_PROFILE_", "CARGO_CFG_", "CARGO_FEATURE_"];
 
-/// Builds the programs and puts the object at `out/programs.o`.
+/// Builds the programs and puts the object, packed, at `out/programs.o.gz`.
 pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
     let package = workspace.join("enforcer-ebpf");
     for path in [
@@ -75,7 +77,19 @@ pub(crate) fn build(workspace: &Path, out: &Path) -> Result<()> {
         .env("CARGO_ENCODED_RUSTFLAGS", flags(&linker, workspace)?);
     tool::run(&mut cargo).context("build the eBPF programs")?;
     let object = target_dir.join(target).join("release/enforcer-ebpf");
-    strip::without_dwarf(&object, &out.join("programs.o"))
+    let stripped = out.join("programs.o");
+    strip::without_dwarf(&object, &stripped)?;
+    pack(&stripped)
+}
+
+/// Puts the object, packed, beside it: most of it are zeros and repeated names.
+fn pack(object: &Path) -> Result<()> {
+    let bytes = fs::read(object).with_context(|| format!("reading {}", object.display()))?;
+    let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+    packer.write_all(&bytes).context("packing in memory")?;
+    let packed = object.with_added_extension("gz");
+    let bytes = packer.finish().context("packing in memory")?;
+    fs::write(&packed, bytes).with_context(|| format!("writing {}", packed.display()))
 }
 
 /// Line information, which the verifier prints, names sources by paths that are the same on every machine.

@@ -70,6 +70,8 @@ const OWNERS: [(&str, &[&str]); 18] = [
             "enforcer/core/src/cluster/own_engine/",
             "enforcer/src/schemas.rs",
             "enforcer/build.rs",
+            "enforcer/kernel/build/programs.rs",
+            "enforcer/kernel/src/bpf/object.rs",
         ],
     ),
     (

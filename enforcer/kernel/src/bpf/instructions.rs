@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use aya_obj::Object;
 
-use super::object::OBJECT;
+use super::object::object;
 
 /// `BPF_STX | BPF_ATOMIC` of 64 and of 32 bits; before Linux 5.12 the only one was `BPF_XADD`.
 const ATOMIC: [u8; 2] = [0xdb, 0xc3];
@@ -16,7 +16,7 @@ const ADD: i32 = 0;
 
 /// Operations of the atomic instructions of each program.
 fn atomic_operations() -> BTreeMap<String, Vec<i32>> {
-    let object = Object::parse(OBJECT).unwrap();
+    let object = Object::parse(&object().unwrap()).unwrap();
     let of = |key: &(usize, u64)| {
         let instructions = &object.functions[key].instructions;
         instructions.iter().filter(|one| ATOMIC.contains(&one.code)).map(|one| one.imm).collect()

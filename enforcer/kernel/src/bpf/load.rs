@@ -15,7 +15,7 @@ use super::{
     attach::KernelFacts,
     columns::NodeColumns,
     maps,
-    object::OBJECT,
+    object::object,
     offsets::{CgroupFile, CgroupTree, CgroupWalk, ZoneWalk},
     options::AttachOptions,
 };
@@ -36,7 +36,8 @@ pub(super) fn load(
     loader.btf(None);
     settings.write(&mut loader);
     size_maps(&mut loader, options, settings.nodes);
-    loader.load(OBJECT)
+    let damaged = |error| EbpfError::FileError { path: "programs.o".into(), error };
+    loader.load(&object().map_err(damaged)?)
 }
 
 /// Settings of the programs: read-only values that the verifier knows. 0 stands for what the kernel's types

@@ -1,21 +1,35 @@
 //! The object that holds the programs, and what the kernel says when it refuses one.
 
-use std::{error::Error, io};
+use std::{
+    error::Error,
+    io::{self, Read as _},
+};
 
 use aya::{
-    Ebpf, include_bytes_aligned,
+    Ebpf,
     programs::{Program, ProgramError},
 };
 use enforcer_core::workload::cut_at;
+use flate2::bufread::GzDecoder;
 use numa_topology::text;
 
 use super::hook::HookError;
 
-/// The programs of `enforcer-ebpf`, as `build.rs` built them.
-pub(super) static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/programs.o"));
+/// The programs of `enforcer-ebpf`, as `build.rs` built and packed them, to a seventh of their size.
+static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/programs.o.gz"));
 
 /// Longest reason, in characters: some errors carry the kernel's whole log.
 const REASON: usize = 300;
+
+/// The object of the programs.
+///
+/// # Errors
+/// If this program is damaged.
+pub(super) fn object() -> io::Result<Vec<u8>> {
+    let mut object = Vec::new();
+    GzDecoder::new(PACKED).read_to_end(&mut object)?;
+    Ok(object)
+}
 
 pub(super) fn program<'a, P: 'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, HookError>
 where

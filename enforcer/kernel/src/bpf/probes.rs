@@ -27,7 +27,7 @@ use aya_obj::{Object, generated::bpf_insn};
 
 use super::{
     hook::{Hook, HookError},
-    object::{OBJECT, describe, io_error_of, program, with_causes},
+    object::{describe, io_error_of, object, program, with_causes},
     perf_rights::PerfRights,
 };
 use crate::probe_multi;
@@ -187,7 +187,8 @@ fn without_perf_events(ebpf: &Ebpf, probes: &'static [ProbeTwin]) -> Result<Vec<
 /// The object once more, with the maps that aya has made of it.
 fn relocated(ebpf: &Ebpf) -> Result<Object, String> {
     let said = |error: &dyn std::error::Error| with_causes(error);
-    let mut object = Object::parse(OBJECT).map_err(|error| said(&error))?;
+    let bytes = object().map_err(|error| said(&error))?;
+    let mut object = Object::parse(&bytes).map_err(|error| said(&error))?;
     let maps: HashMap<String, aya_obj::Map> = object.maps.drain().collect();
     let made = maps.iter().filter_map(|(name, map)| {
         let descriptor = descriptor(ebpf.map(name)?)?;
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn every_twin_is_in_the_object_and_ends_come_first() {
-        let object = Object::parse(OBJECT).unwrap();
+        let object = Object::parse(&object().unwrap()).unwrap();
         for hook in Hook::ALL {
             let probes = of(hook).unwrap_or_default();
             for probe in probes {
@@ -248,7 +249,7 @@ mod tests {
     fn an_instruction_is_the_word_that_the_kernel_reads() {
         // r2 = *(u32 *)(r1 + 8)
         let bytes = [0x61, 0x12, 8, 0, 0, 0, 0, 0];
-        let object = Object::parse(OBJECT).unwrap();
+        let object = Object::parse(&object().unwrap()).unwrap();
         let words: Vec<u64> =
             object.functions.values().flat_map(|one| &one.instructions).copied().map(word).collect();
         // `exit` ends every function.
