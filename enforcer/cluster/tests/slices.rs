@@ -109,6 +109,14 @@ impl Loop {
     }
 }
 
+impl Loop {
+    /// Waits until so many calls are done.
+    async fn calls(&mut self, count: u64) {
+        let done = self.written.wait_for(|done| *done >= count);
+        tokio::time::timeout(LIMIT, done).await.unwrap().unwrap();
+    }
+}
+
 /// CPUs and generation of the slices of this node, by name.
 async fn stored(client: &Client) -> Vec<(String, String, u64)> {
     let (status, list) = accept(client, Method::GET, PATH, None).await;
@@ -153,25 +161,66 @@ async fn slices_come_change_and_return_after_a_kubelet_has_wiped_them() {
         ours.len() == 1 && ours[0].1 == cpus && slices.len() == 2
     };
     until("the first slice", &client, |slices| ours(slices, "8")).await;
-    publisher.written.wait_for(|count| *count == 1).await.unwrap();
+    publisher.calls(1).await;
     publisher.wanted.send_replace(Some(wanted(6)));
     until("another capacity", &client, |slices| ours(slices, "6")).await;
-    publisher.written.wait_for(|count| *count == 2).await.unwrap();
+    publisher.calls(2).await;
     // Equal devices are no write, however often they are wanted.
+    let version = versions(&client).await;
     publisher.wanted.send_replace(Some(wanted(6)));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(versions(&client).await, version);
     for (name, ..) in stored(&client).await.iter().filter(|(name, ..)| name != "foreign") {
         let path = format!("{PATH}/{name}");
         assert_eq!(accept(&client, Method::DELETE, &path, None).await.0, StatusCode::OK);
     }
     until("the slice again", &client, |slices| ours(slices, "6")).await;
-    publisher.written.wait_for(|count| *count >= 3).await.unwrap();
+    publisher.calls(3).await;
     assert_eq!(*publisher.written.borrow(), 3, "one call for each change");
     assert_eq!(*publisher.degraded.borrow(), None);
     // A second slice, as another instance may have left one, goes.
     let double = slice("a", 6, 1).to_json(0);
     assert_eq!(accept(&client, Method::POST, PATH, Some(&double)).await.0, StatusCode::CREATED);
-    publisher.written.wait_for(|count| *count >= 4).await.unwrap();
+    publisher.calls(4).await;
     until("one slice", &client, |slices| ours(slices, "6")).await;
+}
+
+/// Resource versions of all slices.
+async fn versions(client: &Client) -> Vec<Value> {
+    let (_, list) = accept(client, Method::GET, PATH, None).await;
+    list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|slice| slice["metadata"]["resourceVersion"].clone())
+        .collect()
+}
+
+#[tokio::test]
+async fn fields_that_the_server_drops_are_told_and_not_sent_again_and_again() {
+    let Some(server) = ApiServer::start() else { return };
+    let client = server.client().await;
+    define(&client, &definition(false)).await;
+    let mut publisher = Loop::start(&server).await;
+    // Two slices: another one is a new generation of both.
+    publisher.wanted.send_replace(Some(Arc::new(|generation| {
+        let of = |name: &str| {
+            let mut slice = slice("a", 8, generation);
+            (slice.slice_count, slice.devices[0].name) = (2, name.into());
+            slice
+        };
+        vec![of("ne-numa0"), of("ne-numa1")]
+    })));
+    until("two slices", &client, |slices| slices.len() == 2).await;
+    let told = publisher.degraded.wait_for(Option::is_some);
+    let told = tokio::time::timeout(LIMIT, told).await.unwrap().unwrap().clone().unwrap();
+    assert!(told.reason.contains("device ne-numa0: allowMultipleAllocations"), "{told:?}");
+    let version = versions(&client).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(versions(&client).await, version, "they are as the server keeps them");
+    let name = stored(&client).await[0].0.clone();
+    assert_eq!(accept(&client, Method::DELETE, &format!("{PATH}/{name}"), None).await.0, StatusCode::OK);
+    until("both again", &client, |slices| slices.len() == 2).await;
 }
 
 #[tokio::test]

@@ -3,20 +3,25 @@
 //! The kubelet tries a claim that failed again after a minute or more, so a call waits here for what will
 //! soon be true: a server that answers, or CPUs of a claim that is being given up. It ends before the
 //! kubelet's own limit, with what was missing last.
+//!
+//! Locks: `deciding` is held over a decision and its writes, `state` only to read or to put in what was
+//! written. So a container that is being made never waits for a disk.
 
 use std::{
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use enforcer_core::dra::{
-    ClaimAllocation, ClaimContext, ClaimSupply, ClaimUid, Ledger, LedgerLimits, MissingAmounts,
-    PrepareDecision, PreparedClaim,
+    AnsweredDevice, ClaimAllocation, ClaimContext, ClaimSupply, ClaimUid, Ledger, LedgerLimits,
+    MissingAmounts, PrepareDecision, PreparedClaim,
     binding::{Bound, ContainerHints, bind},
-    cdi,
 };
-use enforcer_runtime::dra::{BoxedAnswer, ClaimCalls, KubeletClaim, PreparedDevice};
-use numa_topology::set::CpuSet;
+use enforcer_runtime::dra::{
+    BoxedAnswer, ClaimCalls, DeviceCondition, DeviceHealthReport, KubeletClaim, PreparedDevice,
+};
+use numa_topology::{set::CpuSet, text::printable_within};
 use serde_json::Value;
 use tokio::{
     sync::watch,
@@ -28,10 +33,13 @@ use crate::wall_clock;
 
 /// Longest time of a call: the kubelet gives it up after 45 s.
 const LIMIT: Duration = Duration::from_secs(40);
-/// Time between two tries to read a claim.
+/// Longest time of one try to read a claim.
+const READ_LIMIT: Duration = Duration::from_secs(5);
+/// Time between two tries.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Longest wait for the API server about a claim that is prepared already, of which only pods may be new.
-const REPEATED: Duration = Duration::from_secs(5);
+
+/// Longest reason of others, in characters.
+const LONGEST_REASON: usize = 500;
 
 /// Reads claims of the API server.
 pub trait ClaimSource: Send + Sync + 'static {
@@ -55,6 +63,8 @@ pub struct ClaimDriver {
     settings: DriverSettings,
     store: ClaimStore,
     source: Arc<dyn ClaimSource>,
+    /// Whether the disk may have other claims than the ledger, because a write has failed.
+    deciding: Mutex<bool>,
     state: Mutex<DriverState>,
     /// Number of changes of the ledger.
     changes: watch::Sender<u64>,
@@ -73,10 +83,13 @@ impl ClaimDriver {
         settings: DriverSettings,
         store: ClaimStore,
         source: Arc<dyn ClaimSource>,
-        (ledger, supply): (Ledger, ClaimSupply),
+        (mut ledger, supply): (Ledger, ClaimSupply),
     ) -> Self {
+        // The machine may be another one than that of the recorded claims.
+        let is_unwritten = !ledger.settle(&supply).is_empty();
         let state = Mutex::new(DriverState { ledger, supply, interrupt_cpus: CpuSet::new() });
-        Self { settings, store, source, state, changes: watch::Sender::new(0) }
+        let deciding = Mutex::new(is_unwritten);
+        Self { settings, store, source, deciding, state, changes: watch::Sender::new(0) }
     }
 
     /// Tells each change of the ledger.
@@ -98,22 +111,53 @@ impl ClaimDriver {
         self.state().ledger.exclusive_cpus()
     }
 
+    /// The health of these devices, as the kubelet is told it.
+    #[must_use]
+    pub fn health(&self, devices: &[String]) -> DeviceHealthReport {
+        let state = self.state();
+        let mut ailing: BTreeMap<String, String> = (state.ledger.ailing_devices().into_iter())
+            .map(|(device, message)| (device.to_string(), message))
+            .collect();
+        let condition = |name: &String| {
+            let ailing = ailing.remove(name).map(DeviceCondition::Unhealthy);
+            (name.clone(), ailing.unwrap_or(DeviceCondition::Healthy))
+        };
+        let devices = devices.iter().map(condition).collect();
+        DeviceHealthReport { pool: state.ledger.node().to_owned(), devices }
+    }
+
     /// Takes what claims may have of the machine from now on, and the CPUs that serve interrupts. Claims that
     /// have lost a CPU get another one where there is one.
     ///
     /// # Errors
     /// If the claims have other CPUs now and that cannot be written; they have them all the same.
     pub fn observe_machine(&self, supply: ClaimSupply, interrupt_cpus: CpuSet) -> Result<(), String> {
-        let mut state = self.state();
-        let repairs = state.ledger.settle(&supply);
-        (state.supply, state.interrupt_cpus) = (supply, interrupt_cpus);
-        if repairs.is_empty() {
-            return Ok(());
-        }
-        let written = self.store.write(&state.ledger).and_then(|()| self.store.tidy(&state.ledger));
-        drop(state);
+        let mut is_unwritten = self.deciding();
+        let ledger = {
+            let mut state = self.state();
+            *is_unwritten |= !state.ledger.settle(&supply).is_empty();
+            (state.supply, state.interrupt_cpus) = (supply, interrupt_cpus);
+            state.ledger.clone()
+        };
+        let written = self.catch_up(&mut is_unwritten, &ledger);
+        drop(is_unwritten);
+        // Also without a repair: there may be more for those that wait.
         self.tell();
-        written.map_err(|error| error.to_string())
+        written
+    }
+
+    /// Writes what an earlier write has left out.
+    fn catch_up(&self, is_unwritten: &mut bool, ledger: &Ledger) -> Result<(), String> {
+        if *is_unwritten {
+            let written = self.store.write(ledger).and_then(|()| self.store.tidy(ledger));
+            written.map_err(|error| error.to_string())?;
+            *is_unwritten = false;
+        }
+        Ok(())
+    }
+
+    fn deciding(&self) -> MutexGuard<'_, bool> {
+        self.deciding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, DriverState> {
@@ -125,30 +169,16 @@ impl ClaimDriver {
     }
 
     /// The claim as the API server has it; tried again until then, or once.
-    async fn allocation(
-        &self,
-        claim: &KubeletClaim,
-        until: Instant,
-        once: bool,
-    ) -> Result<ClaimAllocation, String> {
-        let node = self.state().ledger.node().to_owned();
-        let context = ClaimContext {
-            driver: &self.settings.driver,
-            pool: &node,
-            uid: &claim.uid,
-            missing: self.settings.missing,
-        };
+    async fn object(&self, claim: &KubeletClaim, until: Instant, once: bool) -> Result<Value, String> {
         loop {
-            let why = match timeout_at(until, self.source.read(claim)).await {
-                Ok(Ok(object)) => {
-                    return ClaimAllocation::read(&object, &context)
-                        .map_err(|error| format!("claim {}/{}: {error}", claim.namespace, claim.name));
-                }
-                Ok(Err(why)) => why,
+            let limit = until.min(Instant::now() + READ_LIMIT);
+            let why = match timeout_at(limit, self.source.read(claim)).await {
+                Ok(Ok(object)) => return Ok(object),
+                Ok(Err(why)) => printable_within(&why, LONGEST_REASON),
                 Err(_elapsed) => "the API server does not answer".to_owned(),
             };
             if once || Instant::now() + AGAIN >= until {
-                return Err(why);
+                return Err(format!("reading claim {}: {why}", shown(claim)));
             }
             sleep(AGAIN).await;
         }
@@ -156,13 +186,24 @@ impl ClaimDriver {
 
     async fn prepare_claim(&self, claim: KubeletClaim) -> Result<Vec<PreparedDevice>, String> {
         let until = Instant::now() + LIMIT;
-        let uid = ClaimUid::parse(&claim.uid).ok_or_else(|| format!("{:?} is no uid", claim.uid))?;
-        let is_known = self.state().ledger.claim(&uid).is_some();
-        let patience = if is_known { Instant::now() + REPEATED } else { until };
-        let allocation = match self.allocation(&claim, patience, is_known).await {
-            Err(_unread) if is_known => return self.answer_again(&uid),
-            allocation => allocation?,
+        let no_uid = || format!("claim {}: {} is no uid", shown(&claim), printable_within(&claim.uid, 80));
+        let uid = ClaimUid::parse(&claim.uid).ok_or_else(no_uid)?;
+        let (is_known, node) = {
+            let state = self.state();
+            (state.ledger.claim(&uid).is_some(), state.ledger.node().to_owned())
         };
+        let object = match self.object(&claim, until, is_known).await {
+            Err(_unread) if is_known => return self.answer_again(&uid),
+            object => object?,
+        };
+        let context = ClaimContext {
+            driver: &self.settings.driver,
+            pool: &node,
+            uid: &claim.uid,
+            missing: self.settings.missing,
+        };
+        let allocation = ClaimAllocation::read(&object, &context)
+            .map_err(|error| format!("claim {}: {error}", shown(&claim)))?;
         let mut changes = self.changes();
         loop {
             changes.borrow_and_update();
@@ -171,82 +212,107 @@ impl ClaimDriver {
                 Err(shortage) => shortage,
             };
             if !matches!(timeout_at(until, changes.changed()).await, Ok(Ok(()))) {
-                return Err(format!("claim {}/{}: {shortage}", claim.namespace, claim.name));
+                return Err(format!("claim {}: {shortage}", shown(&claim)));
             }
         }
     }
 
     /// One decision: devices, or what is short.
     fn decide(&self, claim: &ClaimAllocation) -> Result<Result<Vec<PreparedDevice>, String>, String> {
-        let mut state = self.state();
-        let mut next = state.ledger.clone();
+        let mut is_unwritten = self.deciding();
+        let (mut next, supply, interrupt_cpus) = {
+            let state = self.state();
+            (state.ledger.clone(), state.supply.clone(), state.interrupt_cpus.clone())
+        };
+        self.catch_up(&mut is_unwritten, &next)?;
         let limits = LedgerLimits {
             now: wall_clock::unix_ms() / 1_000,
             share_exclusive: self.settings.share_exclusive,
-            interrupt_cpus: &state.interrupt_cpus,
+            interrupt_cpus: &interrupt_cpus,
         };
-        let decision = next.prepare(claim, &state.supply, &limits).map_err(|error| error.to_string())?;
+        let decision = next.prepare(claim, &supply, &limits).map_err(|error| error.to_string())?;
         let is_changed = match decision {
             PrepareDecision::Prepared => true,
             PrepareDecision::Repeated { is_changed } => is_changed,
             PrepareDecision::Wait(shortage) => return Ok(Err(shortage.to_string())),
         };
-        if is_changed {
-            self.store.write(&next).map_err(|error| error.to_string())?;
-        }
-        let Some(prepared) = next.claim(&claim.uid) else {
-            return Err(format!("claim {} is not in the ledger", claim.uid));
-        };
-        if let Err(error) = self.store.add(prepared) {
-            // If the state on disk keeps the claim, its next request finds it there.
-            let _kept = is_changed.then(|| self.store.write(&state.ledger));
+        self.answer((&mut is_unwritten, is_changed), next, &claim.uid).map(Ok)
+    }
+
+    /// The answer of a prepared claim while the API server does not tell of it.
+    fn answer_again(&self, uid: &ClaimUid) -> Result<Vec<PreparedDevice>, String> {
+        let mut is_unwritten = self.deciding();
+        let mut next = self.state().ledger.clone();
+        self.catch_up(&mut is_unwritten, &next)?;
+        let repeated = next.repeat(uid);
+        let is_changed = repeated == Some(PrepareDecision::Repeated { is_changed: true });
+        self.answer((&mut is_unwritten, is_changed), next, uid)
+    }
+
+    /// Writes the ledger if it has changed, and the file of the claim; then it counts, and is answered.
+    fn answer(
+        &self,
+        (is_unwritten, is_changed): (&mut bool, bool),
+        next: Ledger,
+        uid: &ClaimUid,
+    ) -> Result<Vec<PreparedDevice>, String> {
+        let prepared = next.claim(uid).ok_or_else(|| format!("claim {uid} was given up"))?;
+        let written = if is_changed { self.store.write(&next) } else { Ok(()) };
+        if let Err(error) = written.and_then(|()| self.store.add(prepared)) {
+            *is_unwritten = true;
+            // Now, if that can be done: a daemon that starts next finds what counts.
+            let _later = self.catch_up(is_unwritten, &self.state().ledger.clone());
             return Err(error.to_string());
         }
         let devices = devices_of(prepared, next.node());
-        state.ledger = next;
-        drop(state);
+        self.state().ledger = next;
         if is_changed {
             self.tell();
         }
-        Ok(Ok(devices))
-    }
-
-    /// The answer of a prepared claim.
-    fn answer_again(&self, uid: &ClaimUid) -> Result<Vec<PreparedDevice>, String> {
-        let state = self.state();
-        let prepared = state.ledger.claim(uid).ok_or_else(|| format!("claim {uid} was given up"))?;
-        self.store.add(prepared).map_err(|error| error.to_string())?;
-        Ok(devices_of(prepared, state.ledger.node()))
+        Ok(devices)
     }
 
     fn unprepare_claim(&self, claim: &KubeletClaim) -> Result<(), String> {
         // A uid that is none was never prepared.
         let Some(uid) = ClaimUid::parse(&claim.uid) else { return Ok(()) };
-        let mut state = self.state();
-        let mut next = state.ledger.clone();
+        let mut is_unwritten = self.deciding();
+        let (mut next, supply) = {
+            let state = self.state();
+            (state.ledger.clone(), state.supply.clone())
+        };
         if next.unprepare(&uid).is_none() {
-            return Ok(());
+            // The disk may still have it.
+            return self.catch_up(&mut is_unwritten, &next);
         }
+        let repairs = next.settle(&supply);
         let removed = self.store.remove(&uid).and_then(|()| self.store.write(&next));
-        removed.map_err(|error| error.to_string())?;
-        state.ledger = next;
-        drop(state);
+        if let Err(error) = removed {
+            *is_unwritten = true;
+            return Err(error.to_string());
+        }
+        // The variables of a claim are hints, so old ones do no harm meanwhile.
+        *is_unwritten |= !repairs.is_empty();
+        self.state().ledger = next;
+        drop(is_unwritten);
         self.tell();
         Ok(())
     }
 }
 
+fn shown(claim: &KubeletClaim) -> String {
+    printable_within(&format!("{}/{}", claim.namespace, claim.name), LONGEST_REASON)
+}
+
 /// What the kubelet is told of a claim.
 fn devices_of(claim: &PreparedClaim, node: &str) -> Vec<PreparedDevice> {
-    let device = cdi::device_id(&claim.uid);
-    let own = claim.results.iter().map(|prepared| PreparedDevice {
-        requests: vec![prepared.result.base_request().to_owned()],
-        pool: node.to_owned(),
-        device: prepared.result.device.to_string(),
-        cdi_ids: vec![device.clone()],
-        share_id: prepared.result.share_id.clone(),
-    });
-    own.collect()
+    let device = |answered: AnsweredDevice| PreparedDevice {
+        requests: vec![answered.request],
+        pool: answered.pool,
+        device: answered.device,
+        cdi_ids: answered.cdi_ids,
+        share_id: answered.share_id,
+    };
+    claim.answer(node).into_iter().map(device).collect()
 }
 
 impl ClaimCalls for ClaimDriver {

@@ -10,8 +10,12 @@ use std::{
 
 use enforcer_core::dra::{ClaimUid, Ledger, PreparedClaim, cdi};
 use enforcer_host::file_error::{FileError, failed};
+use numa_topology::set::CpuSet;
 
 use crate::whole_file;
+
+/// Most damaged state files that are kept.
+const MOST_KEPT: usize = 8;
 
 /// Where prepared claims are kept.
 #[derive(Debug, Clone)]
@@ -29,7 +33,8 @@ pub struct ClaimStore {
 pub struct StoredLedger {
     /// The ledger; empty if there was none, or a damaged one.
     pub ledger: Ledger,
-    /// What is wrong with the file, and where it is kept.
+    /// What is wrong with the file, and where it is kept. Containers of claims that nothing tells of any more
+    /// may run: their files stay, and [`ClaimStore::cpus_of_unknown`] are not given to others.
     pub damage: Option<String>,
 }
 
@@ -51,7 +56,7 @@ impl ClaimStore {
         match Ledger::from_text(&text, node, boot_id) {
             Ok(ledger) => Ok(StoredLedger { ledger, damage: None }),
             Err(damage) => {
-                let kept = self.state.with_added_extension("damaged");
+                let kept = self.kept()?;
                 fs::rename(&self.state, &kept).map_err(failed("renaming to", &kept))?;
                 let path = self.state.display();
                 let damage = format!("{path}: {damage}; it is kept as {}", kept.display());
@@ -60,10 +65,50 @@ impl ClaimStore {
         }
     }
 
-    /// Writes the state file.
+    /// A name for a damaged file that no earlier one has.
+    fn kept(&self) -> Result<PathBuf, FileError> {
+        let first = self.state.with_added_extension("damaged");
+        let others = (2..=MOST_KEPT).map(|number| first.with_added_extension(number.to_string()));
+        let free = [first.clone()].into_iter().chain(others).find(|path| !path.exists());
+        free.ok_or_else(|| failed("keeping a damaged file as", &first)(io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// Writes the state file, so that it is there after a loss of power.
     pub(super) fn write(&self, ledger: &Ledger) -> Result<(), FileError> {
         create_above(&self.state)?;
-        whole_file::replace(&self.state, ledger.to_text().as_bytes())
+        whole_file::replace(&self.state, ledger.to_text().as_bytes())?;
+        let Some(above) = self.state.parent() else { return Ok(()) };
+        fs::File::open(above).and_then(|folder| folder.sync_all()).map_err(failed("writing", above))
+    }
+
+    /// CPUs of claims that have a file and are not in the ledger.
+    ///
+    /// # Errors
+    /// If the directory cannot be listed.
+    pub fn cpus_of_unknown(&self, ledger: &Ledger) -> Result<CpuSet, FileError> {
+        let mut cpus = CpuSet::new();
+        for (path, uid) in self.files()? {
+            if ledger.claim(&uid).is_none() {
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                cpus.extend(&cdi::cpus_of_text(&text).unwrap_or_default());
+            }
+        }
+        Ok(cpus)
+    }
+
+    /// The files of claims.
+    fn files(&self) -> Result<Vec<(PathBuf, ClaimUid)>, FileError> {
+        let entries = match fs::read_dir(&self.cdi) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed("listing", &self.cdi))?,
+        };
+        let mut files = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(failed("listing", &self.cdi))?;
+            files
+                .extend(entry.file_name().to_str().and_then(cdi::uid_of_file).map(|uid| (entry.path(), uid)));
+        }
+        Ok(files)
     }
 
     /// Writes the file of a claim, unless it is there as it is to be.
@@ -82,25 +127,16 @@ impl ClaimStore {
         remove(&self.cdi.join(cdi::file_name(uid)))
     }
 
-    /// Makes the directory fit the ledger: files of unknown claims go, and missing ones come.
+    /// Makes the directory fit the ledger: files of unknown claims go, and missing ones come. Not after
+    /// damage, when claims are unknown that containers have.
     ///
     /// # Errors
-    /// Of the first file that cannot be written or removed.
+    /// Of the first file that cannot be written or removed; all others are.
     pub fn tidy(&self, ledger: &Ledger) -> Result<(), FileError> {
-        match fs::read_dir(&self.cdi) {
-            Ok(entries) => {
-                for entry in entries {
-                    let entry = entry.map_err(failed("listing", &self.cdi))?;
-                    let uid = entry.file_name().to_str().and_then(cdi::uid_of_file);
-                    if uid.is_some_and(|uid| ledger.claim(&uid).is_none()) {
-                        remove(&entry.path())?;
-                    }
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("listing", &self.cdi)(error)),
-        }
-        ledger.claims().try_for_each(|claim| self.add(claim))
+        let unknown = self.files()?.into_iter().filter(|(_, uid)| ledger.claim(uid).is_none());
+        let removed: Vec<_> = unknown.map(|(path, _)| remove(&path)).collect();
+        let added: Vec<_> = ledger.claims().map(|claim| self.add(claim)).collect();
+        removed.into_iter().chain(added).collect()
     }
 }
 

@@ -48,6 +48,13 @@ fn asked(name: &str) -> KubeletClaim {
     KubeletClaim { uid: format!("uid-{name}"), namespace: "shop".into(), name: name.into() }
 }
 
+/// Two nodes of 8 CPUs, of which claims may have 6 each, without those of a kubelet.
+fn supply(kubelet: &CpuSet) -> ClaimSupply {
+    let machine = Machine::new().sockets(2).cores(4).build();
+    let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap();
+    ClaimSupply::new(&inventory, &BudgetOptions::default(), kubelet)
+}
+
 struct Rig {
     dir: TempDir,
     api: Arc<PlayedApi>,
@@ -66,11 +73,8 @@ impl Rig {
         }
     }
 
-    /// The driver as a start of the daemon makes it, on two nodes of 8 CPUs of which claims may have 6.
+    /// The driver as a start of the daemon makes it.
     fn driver(&self) -> ClaimDriver {
-        let machine = Machine::new().sockets(2).cores(4).build();
-        let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap();
-        let supply = ClaimSupply::new(&inventory, &BudgetOptions::default(), &CpuSet::new());
         let stored = self.store().load("n1", "boot").unwrap();
         assert_eq!(stored.damage, None);
         self.store().tidy(&stored.ledger).unwrap();
@@ -80,7 +84,7 @@ impl Rig {
             share_exclusive: false,
         };
         let source: Arc<dyn ClaimSource> = Arc::clone(&self.api) as _;
-        ClaimDriver::new(settings, self.store(), source, (stored.ledger, supply))
+        ClaimDriver::new(settings, self.store(), source, (stored.ledger, supply(&CpuSet::new())))
     }
 
     fn has(&self, name: &str, object: Value) {
@@ -164,6 +168,52 @@ async fn a_claim_waits_for_cpus_that_are_being_given_up_and_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_has_lost_a_cpu_is_told_and_gets_one_that_is_given_back() {
+    let rig = Rig::new();
+    for (name, cpus) in [("a", 4), ("b", 2)] {
+        rig.has(name, object(name, 0, cpus, &["web"]));
+    }
+    let driver = rig.driver();
+    driver.prepare(asked("a")).await.unwrap();
+    let had = driver.exclusive_cpus();
+    driver.prepare(asked("b")).await.unwrap();
+    let devices = ["ne-numa0".to_owned(), "ne-numa1".to_owned()];
+    let sick = |driver: &ClaimDriver| {
+        let health = driver.health(&devices);
+        let sick = health.devices.iter().filter(|(_, how)| *how != DeviceCondition::Healthy);
+        sick.map(|(name, _)| name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(sick(&driver), Vec::<String>::new());
+    let mut changes = driver.changes();
+    changes.borrow_and_update();
+    let gone: CpuSet = had.iter().take(2).collect();
+    driver.observe_machine(supply(&gone), CpuSet::new()).unwrap();
+    assert!(changes.has_changed().unwrap());
+    assert_eq!(sick(&driver), ["ne-numa0"]);
+    driver.unprepare(asked("b")).await.unwrap();
+    assert_eq!(sick(&driver), Vec::<String>::new());
+    let has = driver.exclusive_cpus();
+    assert_eq!((has.len(), has.is_disjoint(&gone)), (4, true));
+    assert!(read(&rig.store().state).contains(&has.to_string()), "the disk has the new CPUs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_waits_gets_cpus_that_the_machine_gains() {
+    let rig = Rig::new();
+    rig.has("a", object("a", 0, 6, &["web"]));
+    let driver = Arc::new(rig.driver());
+    driver.observe_machine(supply(&"0-1".parse().unwrap()), CpuSet::new()).unwrap();
+    let waiting = tokio::spawn({
+        let driver = Arc::clone(&driver);
+        async move { driver.prepare(asked("a")).await }
+    });
+    sleep(Duration::from_secs(2)).await;
+    assert!(!waiting.is_finished());
+    driver.observe_machine(supply(&CpuSet::new()), CpuSet::new()).unwrap();
+    assert_eq!(waiting.await.unwrap().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_comes_back_is_waited_for_and_other_claims_are_refused_by_name() {
     let rig = Rig::new();
     let driver = rig.driver();
@@ -174,7 +224,7 @@ async fn a_server_that_comes_back_is_waited_for_and_other_claims_are_refused_by_
     let (answer, ()) = tokio::join!(driver.prepare(asked("a")), later);
     assert_eq!(answer.unwrap().len(), 1);
     let away = driver.prepare(asked("absent")).await.unwrap_err();
-    assert_eq!(away, "get: 503: the server is starting");
+    assert_eq!(away, "reading claim shop/absent: get: 503: the server is starting");
     let mut replaced = object("b", 0, 2, &["web"]);
     replaced["metadata"]["uid"] = json!("another");
     rig.has("b", replaced);
@@ -184,7 +234,7 @@ async fn a_server_that_comes_back_is_waited_for_and_other_claims_are_refused_by_
     let error = timeout(Duration::from_secs(1), driver.prepare(asked("c"))).await.unwrap().unwrap_err();
     assert!(error.contains("its exclusive CPUs are for one pod"), "{error}");
     let bad = KubeletClaim { uid: "../x".into(), ..asked("a") };
-    assert_eq!(driver.prepare(bad.clone()).await.unwrap_err(), "\"../x\" is no uid");
+    assert_eq!(driver.prepare(bad.clone()).await.unwrap_err(), "claim shop/a: ../x is no uid");
     driver.unprepare(bad).await.unwrap();
     assert_eq!(driver.exclusive_cpus().len(), 2);
 }
@@ -215,6 +265,7 @@ async fn a_write_that_fails_is_an_error_and_changes_nothing() {
     fs::remove_dir(&state).unwrap();
     fs::write(&state, kept).unwrap();
     driver.prepare(asked("b")).await.unwrap();
+    assert_eq!(rig.cdi().len(), 2, "what was left out is written");
     driver.unprepare(asked("a")).await.unwrap();
     assert_eq!(rig.cdi(), ["numa-enforcer.io-place_claim-uid-b.json"]);
 }
@@ -227,11 +278,20 @@ fn a_damaged_state_file_is_kept_aside_and_other_files_of_the_directory_stay() {
     fs::create_dir_all(&store.cdi).unwrap();
     fs::write(&store.state, "{\"version\": 1").unwrap();
     fs::write(store.cdi.join("vendor.json"), "{}").unwrap();
-    fs::write(store.cdi.join("numa-enforcer.io-place_claim-uid-x.json"), "{}").unwrap();
+    let file = "numa-enforcer.io-place_claim-uid-x.json";
+    let variables = json!(["NUMA_ENFORCER_CLAIM_uid-x=1-2,5;0"]);
+    let text = json!({"devices": [{"containerEdits": {"env": variables}}]});
+    fs::write(store.cdi.join(file), text.to_string()).unwrap();
     let stored = store.load("n1", "boot").unwrap();
     let damage = stored.damage.unwrap();
     assert!(damage.contains("dra.json: first line: ") && damage.contains("dra.json.damaged"), "{damage}");
     assert_eq!(fs::read_to_string(store.state.with_added_extension("damaged")).unwrap(), "{\"version\": 1");
+    assert_eq!(store.cpus_of_unknown(&stored.ledger).unwrap(), "1-2,5".parse().unwrap());
+    assert_eq!(rig.cdi(), [file, "vendor.json"], "a container of the claim may start again");
+    // Another one is kept, too.
+    fs::write(&store.state, "x").unwrap();
+    let damage = store.load("n1", "boot").unwrap().damage.unwrap();
+    assert!(damage.ends_with("dra.json.damaged.2"), "{damage}");
     store.tidy(&stored.ledger).unwrap();
     assert_eq!(rig.cdi(), ["vendor.json"]);
     assert_eq!(store.load("n1", "boot").unwrap().damage, None);

@@ -33,6 +33,21 @@ impl From<DroppedFields> for KeptFields {
     }
 }
 
+/// A call that was done.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are two at a time")]
+pub(super) enum DoneCall {
+    /// A slice was deleted.
+    Deleted,
+    /// A slice is stored.
+    Stored {
+        /// As it was sent.
+        sent: ResourceSlice,
+        /// As the server has it; `None` if that cannot be read.
+        kept: Option<ResourceSlice>,
+    },
+}
+
 /// Writes the slices of one driver and node.
 pub struct SlicePublisher {
     connection: Arc<ApiConnection>,
@@ -62,23 +77,29 @@ impl SlicePublisher {
         Ok(dropped(slice, &kept).into())
     }
 
-    /// Makes the stored slices what they are to be; how many calls that took.
+    /// Makes the stored slices as they are wanted. `done` has each call that was done.
     ///
     /// # Errors
-    /// Of the first call that fails; those before it are done, and the rest are not.
+    /// Of the first call that fails; the rest is not done.
     pub(super) async fn write(
         &self,
         stored: &[StoredSlice],
         wanted: impl Fn(u64) -> Vec<ResourceSlice>,
-    ) -> Result<usize, ApiError> {
-        let calls = writes(stored, wanted);
-        for call in &calls {
-            self.call(call).await?;
+        done: &mut Vec<DoneCall>,
+    ) -> Result<(), ApiError> {
+        for call in writes(stored, wanted) {
+            let answer = self.call(&call).await?;
+            done.push(match call {
+                SliceWrite::Delete(_) => DoneCall::Deleted,
+                SliceWrite::Create(_, sent) | SliceWrite::Replace(_, sent) => {
+                    DoneCall::Stored { sent, kept: ResourceSlice::read(&answer).ok() }
+                }
+            });
         }
-        Ok(calls.len())
+        Ok(())
     }
 
-    async fn call(&self, call: &SliceWrite<'_>) -> Result<(), ApiError> {
+    async fn call(&self, call: &SliceWrite<'_>) -> Result<Value, ApiError> {
         let (verb, method, path, body) = match call {
             SliceWrite::Create(at, slice) => ("create", Method::POST, PATH.to_owned(), slice.to_json(*at)),
             SliceWrite::Replace(stored, slice) => {
@@ -95,20 +116,27 @@ impl SlicePublisher {
         };
         let answer = self.connection.request(verb, method, &path, JSON, body.to_string().as_bytes()).await;
         match answer {
-            Err(ApiError::Refused { code: 404, .. }) if matches!(call, SliceWrite::Delete(_)) => Ok(()),
-            answer => answer.map(drop),
+            Err(ApiError::Refused { code: 404, .. }) if matches!(call, SliceWrite::Delete(_)) => {
+                Ok(Value::Null)
+            }
+            answer => answer.map(|answer| answer.body),
         }
     }
 }
 
-/// A slice as the server tells it; `None` without a usable name.
-pub(super) fn read_stored(object: &Value) -> Option<StoredSlice> {
+/// A slice of this driver and node as the server tells it; `None` for another one, whatever was asked for, and
+/// without a usable name.
+pub(super) fn read_stored(object: &Value, (driver, node): (&str, &str)) -> Option<StoredSlice> {
     let text = |key: &str| object.pointer(key).and_then(Value::as_str).map(str::to_owned);
+    if text("/spec/driver")? != driver || text("/spec/nodeName")? != node {
+        return None;
+    }
     let name = text("/metadata/name")?;
     // It becomes a part of a path.
     let is_plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    let is_name = !name.is_empty() && name.len() <= 253 && name.bytes().all(is_plain);
+    let is_bounded = !name.starts_with('.') && !name.ends_with('.') && name.len() <= 253;
+    let is_name = !name.is_empty() && is_bounded && name.bytes().all(is_plain);
     is_name.then_some(StoredSlice {
         name,
         uid: text("/metadata/uid").unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, convert::Infallible, future::pending, pin::pin, sync::Arc, time::Duration};
 
-use enforcer_core::dra::slice::ResourceSlice;
+use enforcer_core::dra::slice::{ResourceSlice, difference};
 use numa_topology::degraded::Degraded;
 use serde_json::Value;
 use tokio::{
@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{
     plan::{StoredSlice, writes},
-    publisher::{PATH, SlicePublisher, read_stored},
+    publisher::{DoneCall, PATH, SlicePublisher, read_stored},
 };
 use crate::{
     api_error::ApiError,
@@ -25,6 +25,8 @@ use crate::{
 const SOURCE: &str = "dra:slices";
 /// Effect.
 const WITHOUT: &str = "the scheduler sees no devices of this node, or old ones";
+/// Longest wait for the watch to tell of a write.
+const UNSEEN: Duration = Duration::from_secs(30);
 /// Most slices of this driver and node that are looked at. One is enough for all machines but the largest.
 const MOST_SLICES: usize = 64;
 
@@ -46,6 +48,8 @@ pub type WantedSlices = Arc<dyn Fn(u64) -> Vec<ResourceSlice> + Send + Sync>;
 type StoredSlices = Option<BTreeMap<String, StoredSlice>>;
 
 struct SliceSink<'a> {
+    /// Driver and node.
+    of: (&'a str, &'a str),
     stored: &'a Sender<StoredSlices>,
     known: BTreeMap<String, StoredSlice>,
     listed: Option<BTreeMap<String, StoredSlice>>,
@@ -59,7 +63,8 @@ impl ObjectSink for SliceSink<'_> {
     fn put(&mut self, object: Piece<'_>) {
         let slices = self.listed.as_mut().unwrap_or(&mut self.known);
         let Piece::Whole(text) = object else { return };
-        let read = serde_json::from_slice::<Value>(text).ok().as_ref().and_then(read_stored);
+        let read =
+            serde_json::from_slice::<Value>(text).ok().and_then(|object| read_stored(&object, self.of));
         if let Some(slice) =
             read.filter(|slice| slices.len() < MOST_SLICES || slices.contains_key(&slice.name))
         {
@@ -105,7 +110,7 @@ pub async fn publish_slices(
     };
     let stored = Sender::new(None);
     let (watch_fault, write_fault) = (Sender::new(None), Sender::new(None));
-    let mut sink = SliceSink { stored: &stored, known: BTreeMap::new(), listed: None };
+    let mut sink = SliceSink { of: (driver, node), stored: &stored, known: BTreeMap::new(), listed: None };
     let mut watched =
         pin!(follow(publisher.connection(), collection, settings.watch, &mut sink, &watch_fault));
     let writing = write_changes(publisher, wanted, stored.subscribe(), settings, (&write_fault, written));
@@ -123,6 +128,45 @@ pub async fn publish_slices(
     }
 }
 
+/// What the server makes of slices whatever is sent: fields of a feature that is off, or changed on their way.
+struct AlteredSlices {
+    /// What was sent, of generation 0.
+    sent: Vec<ResourceSlice>,
+    /// What the server keeps, in the same order.
+    kept: Vec<ResourceSlice>,
+    /// The first difference.
+    difference: String,
+}
+
+impl AlteredSlices {
+    /// Of written slices, if all of the pool were written and the server has others.
+    fn of(done: Vec<DoneCall>, wanted: &[ResourceSlice]) -> Option<Self> {
+        let mut found = None;
+        let (mut all_sent, mut all_kept) = (Vec::new(), Vec::new());
+        for call in done {
+            let DoneCall::Stored { sent, kept } = call else { continue };
+            let kept = kept?;
+            found = found.or_else(|| difference(&sent, &kept));
+            all_sent.push(ResourceSlice { generation: 0, ..sent });
+            all_kept.push(kept);
+        }
+        let is_whole = all_sent == wanted;
+        let altered = |difference| Self { sent: all_sent, kept: all_kept, difference };
+        found.filter(|_| is_whole).map(altered)
+    }
+
+    /// The slices of a generation: as the server keeps them, as long as the same ones are wanted.
+    fn effective(known: Option<&Self>, wanted: &WantedSlices, generation: u64) -> Vec<ResourceSlice> {
+        match known.filter(|known| known.sent == wanted(0)) {
+            None => wanted(generation),
+            Some(known) => {
+                let of = |kept: &ResourceSlice| ResourceSlice { generation, ..kept.clone() };
+                known.kept.iter().map(of).collect()
+            }
+        }
+    }
+}
+
 async fn write_changes(
     publisher: &SlicePublisher,
     mut wanted: Receiver<Option<WantedSlices>>,
@@ -133,8 +177,11 @@ async fn write_changes(
     let start = Instant::now();
     let mut pace = Pace::new(settings.pace, settings.first);
     pace.change(Duration::ZERO);
+    let mut altered: Option<AlteredSlices> = None;
+    // After a write the watch has to tell what is there, or nothing for a while, before the next one.
+    let mut unseen_until: Option<Instant> = None;
     loop {
-        let due = pace.due().map(|due| start + due);
+        let due = pace.due().map(|due| (start + due).max(unseen_until.unwrap_or(start)));
         tokio::select! {
             changed = wanted.changed() => {
                 if changed.is_err() {
@@ -142,7 +189,10 @@ async fn write_changes(
                 }
                 pace.change(start.elapsed());
             }
-            _ = stored.changed() => pace.change(start.elapsed()),
+            _ = stored.changed() => {
+                unseen_until = None;
+                pace.change(start.elapsed());
+            }
             () = at(due) => {
                 let (wanted, stored) =
                     (wanted.borrow_and_update().clone(), stored.borrow_and_update().clone());
@@ -151,20 +201,38 @@ async fn write_changes(
                     continue;
                 };
                 let stored: Vec<StoredSlice> = stored.into_values().collect();
-                if writes(&stored, &*wanted).is_empty() {
+                let effective = |generation| AlteredSlices::effective(altered.as_ref(), &wanted, generation);
+                if writes(&stored, effective).is_empty() {
                     pace.withdraw();
-                    send_if_different(degraded, None);
+                    send_if_different(degraded, altered_fault(altered.as_ref()));
                 } else if pace.begin(start.elapsed()) {
-                    let calls = publisher.write(&stored, &*wanted).await;
-                    let end = calls.as_ref().err().map_or(WriteEnd::Written, WriteEnd::of);
-                    pace.end(start.elapsed(), end);
-                    written.send_modify(|count| *count += *calls.as_ref().unwrap_or(&0) as u64);
-                    let fault = |error: ApiError| Degraded::new(SOURCE, error.to_string(), WITHOUT);
-                    send_if_different(degraded, calls.err().map(fault));
+                    let mut done = Vec::new();
+                    let ended = publisher.write(&stored, effective, &mut done).await;
+                    written.send_modify(|count| *count += done.len() as u64);
+                    pace.end(start.elapsed(), ended.as_ref().err().map_or(WriteEnd::Written, WriteEnd::of));
+                    if !done.is_empty() || matches!(ended, Err(ApiError::Broken { .. } | ApiError::Late { .. })) {
+                        unseen_until = Some(Instant::now() + UNSEEN);
+                    }
+                    let fault = match ended {
+                        Ok(()) => {
+                            // What is wanted may be other slices than those that were altered.
+                            altered = AlteredSlices::of(done, &wanted(0)).or_else(|| {
+                                altered.take().filter(|known| known.sent == wanted(0))
+                            });
+                            altered_fault(altered.as_ref())
+                        }
+                        Err(error) => Some(Degraded::new(SOURCE, error.to_string(), WITHOUT)),
+                    };
+                    send_if_different(degraded, fault);
                 }
             }
         }
     }
+}
+
+fn altered_fault(altered: Option<&AlteredSlices>) -> Option<Degraded> {
+    let reason = format!("update {PATH}: the API server stores other slices: {}", altered?.difference);
+    Some(Degraded::new(SOURCE, reason, WITHOUT))
 }
 
 async fn at(due: Option<Instant>) {

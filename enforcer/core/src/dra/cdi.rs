@@ -8,7 +8,8 @@
 //! The shell writes [`file`] to a temporary file of the same directory and renames it, after the state file;
 //! at start it removes files of [`uid_of_file`] that the ledger does not know, and writes those that lack.
 
-use serde_json::json;
+use numa_topology::set::CpuSet;
+use serde_json::{Value, json};
 
 use super::{ClaimUid, PreparedClaim, binding::mems_of};
 
@@ -56,6 +57,14 @@ pub fn file_name(uid: &ClaimUid) -> String {
 pub fn uid_of_file(name: &str) -> Option<ClaimUid> {
     let uid = name.strip_prefix(FILE_PREFIX)?.strip_prefix(DEVICE_PREFIX)?.strip_suffix(".json")?;
     ClaimUid::parse(uid)
+}
+
+/// The exclusive CPUs that a file of this driver names; none if it is not one.
+pub fn cpus_of_text(text: &str) -> Option<CpuSet> {
+    let file: Value = serde_json::from_str(text).ok()?;
+    let variables = file.pointer("/devices/0/containerEdits/env")?.as_array()?;
+    let mut own = variables.iter().filter_map(|variable| variable.as_str()?.strip_prefix(VARIABLE));
+    own.next()?.split_once('=')?.1.split_once(';')?.0.parse().ok()
 }
 
 /// Id of the device of a claim, for the answer to the kubelet.

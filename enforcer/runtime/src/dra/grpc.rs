@@ -36,8 +36,8 @@ use crate::raw_messages::RawMessages;
 
 /// Most connections at a time: one kubelet has one or two.
 const MOST_CONNECTIONS: usize = 16;
-/// Most calls at a time of one connection.
-const MOST_STREAMS: u32 = 64;
+/// Most calls at a time of one connection: a call that gives a claim up must pass those that wait for it.
+const MOST_STREAMS: u32 = 1_024;
 /// Largest request in bytes.
 const LARGEST: usize = 1 << 20;
 /// Wait after a connection that could not be accepted.
@@ -67,7 +67,7 @@ impl Stream for ByteStream {
     }
 }
 
-/// Serves the methods at a socket until the future is dropped; open calls go on until their peers leave.
+/// Serves the methods at a socket until the future is dropped, and its connections with it.
 ///
 /// # Errors
 /// If the runtime does not take the socket.

@@ -6,8 +6,8 @@
 //! [`ClaimCalls`] of the daemon, and the sockets are placed by it, the service's before the registry's.
 //!
 //! Invariants: every claim of a request has exactly one entry in the answer. The registration answers at
-//! once, because the kubelet waits for one second. What a peer sends is bounded before it is decoded, and one
-//! peer cannot keep others out.
+//! once, because the kubelet waits for one second. What a peer sends is bounded before it is decoded. Only
+//! root may connect: the sockets are its own.
 //!
 //! Sources: `pluginregistration/v1`, `dra/v1` and `dra-health/v1alpha1` of `k8s.io/kubelet`, Kubernetes 1.36.
 

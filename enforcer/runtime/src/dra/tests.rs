@@ -10,7 +10,11 @@ use std::{
 
 use prost::Message;
 use tempfile::TempDir;
-use tokio::{sync::watch, task::JoinHandle, time::timeout};
+use tokio::{
+    sync::{Barrier, watch},
+    task::JoinHandle,
+    time::timeout,
+};
 use tonic::{
     Code, Request, Status,
     client::Grpc,
@@ -28,9 +32,10 @@ use super::{
 };
 
 /// Prepares claims with names that do not begin with `bad`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct PlayedDriver {
     calls: Mutex<Vec<String>>,
+    pair: Barrier,
 }
 
 impl PlayedDriver {
@@ -44,6 +49,12 @@ impl ClaimCalls for PlayedDriver {
         Box::pin(async move {
             self.note("prepare", &claim);
             match claim.name.as_str() {
+                // Each waits for the other one.
+                "pair" => {
+                    self.pair.wait().await;
+                    Ok(Vec::new())
+                }
+                "broken" => panic!("as a fault of the driver"),
                 "bad" => Err("numa1: 8 CPUs asked, 6 free".to_owned()),
                 "silent" => Err(String::new()),
                 _ => Ok(vec![PreparedDevice {
@@ -121,7 +132,8 @@ fn claims(of: &[(&str, &str)]) -> ClaimsRequest {
 }
 
 fn plugin() -> (Arc<PlayedDriver>, watch::Sender<DeviceHealthReport>, Served) {
-    let (driver, health) = (Arc::new(PlayedDriver::default()), watch::Sender::default());
+    let (driver, health) =
+        (Arc::new(PlayedDriver { calls: Mutex::default(), pair: Barrier::new(2) }), watch::Sender::default());
     let plugin = DraPlugin::new(driver.clone(), health.subscribe());
     (driver, health, Served::new(Arc::new(plugin)))
 }
@@ -177,8 +189,19 @@ async fn each_claim_has_one_entry_and_its_own_error() {
         answer.claims.iter().map(|(uid, entry)| (uid.as_str(), entry.error.as_str())).collect();
     assert_eq!(errors, HashMap::from([("u1", ""), ("u2", "the disk is full")]));
     let calls = driver.calls.lock().unwrap().clone();
-    assert_eq!(calls[0], "prepare ns/good u1");
+    assert!(calls.contains(&"prepare ns/good u1".to_owned()), "{calls:?}");
     assert_eq!(calls.len(), 5);
+}
+
+#[tokio::test]
+async fn claims_of_one_call_are_prepared_side_by_side_and_a_fault_of_one_is_its_own() {
+    let (_driver, _health, served) = plugin();
+    let mut kubelet = served.client("localhost").await;
+    let request = claims(&[("u1", "pair"), ("u2", "broken"), ("u3", "pair")]);
+    let answer = call::<_, PrepareResponse>(&mut kubelet, PREPARE, request);
+    let answer = timeout(Duration::from_mins(1), answer).await.expect("they wait for each other").unwrap();
+    let errors = ["u1", "u2", "u3"].map(|uid| answer.claims[uid].error.as_str());
+    assert_eq!(errors, ["", "the call for it ended early", ""]);
 }
 
 #[tokio::test]

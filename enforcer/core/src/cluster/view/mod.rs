@@ -78,6 +78,9 @@ pub struct NodeView {
     bound: Holdings,
     /// The same with the tentative pods, if there are any.
     with_tentative: Option<Holdings>,
+    /// Tentative pods without a place beside the others. They may be bound all the same, and then either they
+    /// or an end that nothing shows will have a place that is taken for free here.
+    without_place: Vec<PodName>,
     /// Why the replay of bound pods is not what the node did.
     doubt: Option<UnknownNode>,
     /// Uid of an ended pod of which it matters when it ended; looked for when the node is asked, because it
@@ -227,7 +230,11 @@ impl NodeView {
 
     /// The node's answer to a pod that comes after all others, tentative ones included.
     pub fn filter(&self, pod: &PodRequest, now: Millis) -> Verdict {
-        self.answer(self.now(), pod, now)
+        // A pod is never in its own way.
+        match self.without_place.iter().find(|name| **name != pod.name) {
+            Some(name) if self.gives_own(pod) => Verdict::Unknown(UnknownNode::Misfit(name.to_string())),
+            _ => self.answer(self.now(), pod, now),
+        }
     }
 
     /// Is the state too old, and does nothing show that its daemon lives?
@@ -374,7 +381,8 @@ impl NodeView {
     pub fn is_exact(&self, now: Millis) -> bool {
         let model_is_exact = self.model.as_ref().is_some_and(|model| model.inexact.is_empty());
         let is_current = !self.is_stale(now) && self.outdated.is_none();
-        model_is_exact && is_current && self.unordered.is_empty() && self.doubt().is_none()
+        let is_certain = self.unordered.is_empty() && self.without_place.is_empty();
+        model_is_exact && is_current && is_certain && self.doubt().is_none()
     }
 
     /// The model of the last state.
@@ -443,10 +451,14 @@ impl NodeView {
     /// Puts tentative pods beside the bound ones.
     fn add_tentative(&mut self) {
         self.with_tentative = None;
+        self.without_place.clear();
         let Some(model) = &self.model else { return };
         for pod in self.log.tentative() {
             let held = self.with_tentative.get_or_insert_with(|| self.bound.clone());
-            give(model, held, &pod.request);
+            // A place that is held without an end is one of a pod that may take long to be bound.
+            if give(model, held, &pod.request).is_some() && pod.until < Millis::MAX {
+                self.without_place.push(pod.request.name.clone());
+            }
         }
     }
 

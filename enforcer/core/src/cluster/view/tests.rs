@@ -460,6 +460,20 @@ fn a_commit_is_before_all_tentative_pods() {
     );
 }
 
+/// Its binding may be on its way, and what has taken its place may have ended unseen.
+#[test]
+fn a_chosen_pod_without_a_place_any_more_leaves_no_place_to_others() {
+    let mut view = view();
+    view.reserve("chosen", &asks("chosen", 8, 1), 1_000);
+    view.observe_bound("old", &asks("old", 7, 1));
+    let next = asks("next", 1, 1);
+    let misfit = UnknownNode::Misfit(asks("chosen", 8, 1).name.to_string());
+    assert_eq!(view.filter(&next, 0), Verdict::Unknown(misfit));
+    assert!(matches!(view.filter(&asks("chosen", 8, 1), 0), Verdict::Refused(..)), "not in its own way");
+    view.release("chosen");
+    assert!(matches!(view.filter(&next, 0), Verdict::Fits(_)));
+}
+
 #[test]
 fn an_end_that_changes_nothing_for_later_pods_leaves_no_doubt() {
     let mut base = view();
