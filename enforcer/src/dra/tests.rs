@@ -200,12 +200,15 @@ async fn a_claim_that_has_lost_a_cpu_is_told_and_gets_one_that_is_given_back() {
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_waits_gets_cpus_that_the_machine_gains() {
     let rig = Rig::new();
-    rig.has("a", object("a", 0, 6, &["web"]));
+    for (name, cpus) in [("a", 2), ("b", 4)] {
+        rig.has(name, object(name, 0, cpus, &["web"]));
+    }
     let driver = Arc::new(rig.driver());
     driver.observe_machine(supply(&"0-1".parse().unwrap()), CpuSet::new()).unwrap();
+    driver.prepare(asked("a")).await.unwrap();
     let waiting = tokio::spawn({
         let driver = Arc::clone(&driver);
-        async move { driver.prepare(asked("a")).await }
+        async move { driver.prepare(asked("b")).await }
     });
     sleep(Duration::from_secs(2)).await;
     assert!(!waiting.is_finished());

@@ -13,7 +13,7 @@ use std::{
 use super::RUNBOOK;
 
 /// What stands in place of a name, and the names that it stands for.
-const ELSEWHERE: [(&str, &[&str]); 11] = [
+const ELSEWHERE: [(&str, &[&str]); 12] = [
     ("Self::UNFIT", &["placement"]),
     ("TaskIterator::SOURCE", &["task-iterator"]),
     ("self.hook.source()", &["bpf"]),
@@ -27,6 +27,8 @@ const ELSEWHERE: [(&str, &[&str]); 11] = [
     ("unserved_source", &["nrt-not-served", "numatopologies-not-served"]),
     // Collections that the daemon follows; what an extender follows is in its log.
     ("collection.source", &["pod-watch"]),
+    // Slices of the DRA driver.
+    ("SOURCE", &["dra"]),
     ("self.0.stream.name", &["stdout", "log"]),
 ];
 

@@ -24,7 +24,7 @@ const MOST_ADMISSIONS: usize = 100;
 /// Holders beside which an admission costs about as much as alone.
 const CHEAP_HOLDERS: usize = 256;
 
-/// What becomes of pods in one order.
+/// Which places are left after pods in one order.
 enum OrderEnd<'a> {
     /// The node admits them all.
     Admitted(&'a Holdings),
