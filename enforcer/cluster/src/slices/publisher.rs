@@ -124,8 +124,8 @@ impl SlicePublisher {
     }
 }
 
-/// A slice of this driver and node as the server tells it; `None` for another one, whatever was asked for, and
-/// without a usable name.
+/// A slice as the server tells it; `None` for one of another driver or node, whatever was asked for, and for
+/// one without a usable name.
 pub(super) fn read_stored(object: &Value, (driver, node): (&str, &str)) -> Option<StoredSlice> {
     let text = |key: &str| object.pointer(key).and_then(Value::as_str).map(str::to_owned);
     if text("/spec/driver")? != driver || text("/spec/nodeName")? != node {

@@ -128,7 +128,7 @@ pub async fn publish_slices(
     }
 }
 
-/// What the server makes of slices whatever is sent: fields of a feature that is off, or changed on their way.
+/// Slices that the server stores in another form: without fields of a feature that is off, or changed.
 struct AlteredSlices {
     /// What was sent, of generation 0.
     sent: Vec<ResourceSlice>,
