@@ -3,13 +3,13 @@
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use enforcer_core::dra::{
-    ClaimAllocation, ClaimContext, DRIVER, Ledger, MissingAmounts, slice::ResourceSlice,
+    ClaimAllocation, ClaimContext, ClaimLedger, DRIVER, MissingAmounts, slice::ResourceSlice,
 };
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    if let Ok(ledger) = Ledger::from_text(text, "n1", "boot") {
-        let again = Ledger::from_text(&ledger.to_text(), "n1", "boot");
+    if let Ok(ledger) = ClaimLedger::from_text(text, "n1", "boot") {
+        let again = ClaimLedger::from_text(&ledger.to_text(), "n1", "boot");
         assert_eq!(again, Ok(ledger));
     }
     let Ok(object) = serde_json::from_str(text) else { return };

@@ -14,7 +14,7 @@ use std::{
 };
 
 use enforcer_core::dra::{
-    AnsweredDevice, ClaimAllocation, ClaimContext, ClaimSupply, ClaimUid, Ledger, LedgerLimits,
+    AnsweredDevice, ClaimAllocation, ClaimContext, ClaimLedger, ClaimSupply, ClaimUid, LedgerLimits,
     MissingAmounts, PrepareDecision, PreparedClaim,
     binding::{Bound, ContainerHints, bind},
 };
@@ -71,7 +71,7 @@ pub struct ClaimDriver {
 }
 
 struct DriverState {
-    ledger: Ledger,
+    ledger: ClaimLedger,
     supply: ClaimSupply,
     interrupt_cpus: CpuSet,
 }
@@ -83,7 +83,7 @@ impl ClaimDriver {
         settings: DriverSettings,
         store: ClaimStore,
         source: Arc<dyn ClaimSource>,
-        (mut ledger, supply): (Ledger, ClaimSupply),
+        (mut ledger, supply): (ClaimLedger, ClaimSupply),
     ) -> Self {
         // The machine may be another one than that of the recorded claims.
         let is_unwritten = !ledger.settle(&supply).is_empty();
@@ -147,7 +147,7 @@ impl ClaimDriver {
     }
 
     /// Writes what an earlier write has left out.
-    fn catch_up(&self, is_unwritten: &mut bool, ledger: &Ledger) -> Result<(), String> {
+    fn catch_up(&self, is_unwritten: &mut bool, ledger: &ClaimLedger) -> Result<(), String> {
         if *is_unwritten {
             let written = self.store.write(ledger).and_then(|()| self.store.tidy(ledger));
             written.map_err(|error| error.to_string())?;
@@ -253,7 +253,7 @@ impl ClaimDriver {
     fn answer(
         &self,
         (is_unwritten, is_changed): (&mut bool, bool),
-        next: Ledger,
+        next: ClaimLedger,
         uid: &ClaimUid,
     ) -> Result<Vec<PreparedDevice>, String> {
         let prepared = next.claim(uid).ok_or_else(|| format!("claim {uid} was given up"))?;

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::dra::{ClaimUid, Ledger, PreparedClaim, cdi};
+use enforcer_core::dra::{ClaimLedger, ClaimUid, PreparedClaim, cdi};
 use enforcer_host::file_error::{FileError, failed};
 use numa_topology::set::CpuSet;
 
@@ -32,7 +32,7 @@ pub struct ClaimStore {
 #[derive(Debug)]
 pub struct StoredLedger {
     /// The ledger; empty if there was none, or a damaged one.
-    pub ledger: Ledger,
+    pub ledger: ClaimLedger,
     /// What is wrong with the file, and where it is kept. Containers of claims that nothing tells of any more
     /// may run: their files stay, and [`ClaimStore::cpus_of_unknown`] are not given to others.
     pub damage: Option<String>,
@@ -44,7 +44,7 @@ impl ClaimStore {
     /// # Errors
     /// If there is a file that cannot be read, or a damaged one cannot be kept.
     pub fn load(&self, node: &str, boot_id: &str) -> Result<StoredLedger, FileError> {
-        let empty = || Ledger::new(node, boot_id);
+        let empty = || ClaimLedger::new(node, boot_id);
         let bytes = match fs::read(&self.state) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -53,7 +53,7 @@ impl ClaimStore {
             Err(error) => return Err(failed("reading", &self.state)(error)),
         };
         let text = String::from_utf8_lossy(&bytes);
-        match Ledger::from_text(&text, node, boot_id) {
+        match ClaimLedger::from_text(&text, node, boot_id) {
             Ok(ledger) => Ok(StoredLedger { ledger, damage: None }),
             Err(damage) => {
                 let kept = self.kept()?;
@@ -74,7 +74,7 @@ impl ClaimStore {
     }
 
     /// Writes the state file, so that it is there after a loss of power.
-    pub(super) fn write(&self, ledger: &Ledger) -> Result<(), FileError> {
+    pub(super) fn write(&self, ledger: &ClaimLedger) -> Result<(), FileError> {
         create_above(&self.state)?;
         whole_file::replace(&self.state, ledger.to_text().as_bytes())?;
         let Some(above) = self.state.parent() else { return Ok(()) };
@@ -85,7 +85,7 @@ impl ClaimStore {
     ///
     /// # Errors
     /// If the directory cannot be listed.
-    pub fn cpus_of_unknown(&self, ledger: &Ledger) -> Result<CpuSet, FileError> {
+    pub fn cpus_of_unknown(&self, ledger: &ClaimLedger) -> Result<CpuSet, FileError> {
         let mut cpus = CpuSet::new();
         for (path, uid) in self.files()? {
             if ledger.claim(&uid).is_none() {
@@ -132,7 +132,7 @@ impl ClaimStore {
     ///
     /// # Errors
     /// Of the first file that cannot be written or removed; all others are.
-    pub fn tidy(&self, ledger: &Ledger) -> Result<(), FileError> {
+    pub fn tidy(&self, ledger: &ClaimLedger) -> Result<(), FileError> {
         let unknown = self.files()?.into_iter().filter(|(_, uid)| ledger.claim(uid).is_none());
         let removed: Vec<_> = unknown.map(|(path, _)| remove(&path)).collect();
         let added: Vec<_> = ledger.claims().map(|claim| self.add(claim)).collect();

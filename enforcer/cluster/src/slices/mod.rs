@@ -5,7 +5,7 @@
 //! only if it is whole.
 //!
 //! Idea: a dry run at first shows which fields the server keeps, so that no wrong slice is ever seen. Then
-//! the slices are followed, and [`plan`] says which calls make them what they are to be. The
+//! the slices are followed, and [`plan`] lists the calls that bring the stored slices to the wanted ones. The
 //! calls keep a pace, like everything that nodes write.
 //!
 //! Invariants: the slices of other drivers and nodes are never touched. Equal content is not written, so the

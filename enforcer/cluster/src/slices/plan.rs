@@ -1,4 +1,4 @@
-//! Which calls make the stored slices what they are to be.
+//! Which calls bring the stored slices to the wanted ones.
 //!
 //! Schedulers take the slices of the highest generation, and only if there are as many as each of them says.
 //! So a change of one slice is one call, and a change of several needs a new generation in all of them.

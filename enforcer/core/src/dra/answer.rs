@@ -2,15 +2,15 @@
 //! engine.
 //!
 //! The shell sends [`PreparedClaim::answer`] as the devices of `NodePrepareResources`, a device of
-//! [`Ledger::ailing_devices`] as unhealthy with its message and every other published one as healthy, and
-//! gives [`Ledger::grants`] to the engine's allocations in place of those that it gave before.
+//! [`ClaimLedger::ailing_devices`] as unhealthy with its message and every other published one as healthy, and
+//! gives [`ClaimLedger::grants`] to the engine's allocations in place of those that it gave before.
 
 use std::collections::BTreeMap;
 
 use numa_placement::{Grant, Holder, PodName};
 use numa_topology::text::cut_at;
 
-use super::{DeviceName, Ledger, PreparedClaim, cdi};
+use super::{ClaimLedger, DeviceName, PreparedClaim, cdi};
 
 /// Namespace of holders of exclusive CPUs of claims. No namespace of Kubernetes starts with `-`.
 const CLAIMS: &str = "-claims";
@@ -46,7 +46,7 @@ impl PreparedClaim {
     }
 }
 
-impl Ledger {
+impl ClaimLedger {
     /// Devices that do not keep what they have promised, with what is missing.
     pub fn ailing_devices(&self) -> BTreeMap<DeviceName, String> {
         let mut ailing = BTreeMap::<DeviceName, String>::new();
@@ -94,8 +94,8 @@ mod tests {
 
     const LINE: &str = "sockets:2 cores:8 threads:2";
 
-    fn ledger() -> Ledger {
-        let mut ledger = Ledger::new("n1", "boot");
+    fn ledger() -> ClaimLedger {
+        let mut ledger = ClaimLedger::new("n1", "boot");
         let mut two = claim(
             "a",
             vec![result("ne-numa0", cpus(4), &json!({})), result("ne-numa1", cpus(4), &json!({}))],

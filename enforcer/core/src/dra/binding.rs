@@ -7,7 +7,7 @@
 //! is never given, because a runtime reads it as no change.
 //!
 //! The shell calls [`bind`] at creation and update of a container and when it corrects one. For a claim in
-//! [`Bound::doubtful`] it reads the claim again and calls [`Ledger::prepare`], which takes up a pod that was
+//! [`Bound::doubtful`] it reads the claim again and calls [`ClaimLedger::prepare`], which takes up a pod that was
 //! added; then, for a claim that is reserved for something with pods of its own, it asks the kubelet's
 //! pod-resources. It calls once more with the claims that these name as `confirmed`. It counts
 //! [`Bound::spoofed`] and what is still doubtful then, and never logs values of variables.
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use numa_topology::set::{CpuSet, NodeSet};
 
 use super::{
-    ClaimConsumer, ClaimMemory, ClaimQuota, ClaimSupply, ClaimUid, ClaimWiden, Ledger, PlaceAmounts,
+    ClaimConsumer, ClaimLedger, ClaimMemory, ClaimQuota, ClaimSupply, ClaimUid, ClaimWiden, PlaceAmounts,
     PreparedClaim, PreparedResult,
     cdi::{uid_of_device, uid_of_variable},
 };
@@ -78,7 +78,7 @@ pub struct ContainerPlace {
 }
 
 /// What a container gets of the claims that it refers to.
-pub fn bind(hints: &ContainerHints<'_>, ledger: &Ledger, supply: &ClaimSupply) -> Bound {
+pub fn bind(hints: &ContainerHints<'_>, ledger: &ClaimLedger, supply: &ClaimSupply) -> Bound {
     let named: BTreeSet<ClaimUid> = if hints.cdi_devices.is_empty() {
         hints.variables.iter().filter_map(|variable| uid_of_variable(variable)).take(MAX_HINTS).collect()
     } else {
@@ -123,7 +123,7 @@ fn memory_option(result: &PreparedResult) -> ClaimMemory {
     result.result.options.memory(result.amounts.has_memory())
 }
 
-fn place(claims: &[&PreparedClaim], ledger: &Ledger, supply: &ClaimSupply) -> ContainerPlace {
+fn place(claims: &[&PreparedClaim], ledger: &ClaimLedger, supply: &ClaimSupply) -> ContainerPlace {
     let all: Vec<&PreparedResult> = claims.iter().flat_map(|claim| results(claim)).collect();
     let mut place = ContainerPlace::default();
     let mut amounts = PlaceAmounts::default();
@@ -166,7 +166,7 @@ fn place(claims: &[&PreparedClaim], ledger: &Ledger, supply: &ClaimSupply) -> Co
 }
 
 /// Shared CPUs of these nodes; for a node without CPUs those of the nodes that it is near.
-fn shared_of(nodes: &NodeSet, ledger: &Ledger, supply: &ClaimSupply) -> CpuSet {
+fn shared_of(nodes: &NodeSet, ledger: &ClaimLedger, supply: &ClaimSupply) -> CpuSet {
     let mut near = NodeSet::new();
     for budget in nodes.iter().filter_map(|node| supply.node(node)) {
         near.extend(&budget.near_cpu_nodes);

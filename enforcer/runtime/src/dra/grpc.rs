@@ -52,14 +52,14 @@ pub trait GrpcMethods: Send + Sync + 'static {
     fn unary(&self, path: &str, request: Vec<u8>) -> Option<BoxedCall<'_>>;
 
     /// Answers one after another; `None` if there is no such method.
-    fn stream(&self, path: &str) -> Option<ByteStream>;
+    fn stream(&self, path: &str) -> Option<AnswerStream>;
 }
 
 /// Answers of a stream, as they come.
 #[derive(Debug)]
-pub struct ByteStream(pub(super) mpsc::Receiver<Result<Vec<u8>, Status>>);
+pub struct AnswerStream(pub(super) mpsc::Receiver<Result<Vec<u8>, Status>>);
 
-impl Stream for ByteStream {
+impl Stream for AnswerStream {
     type Item = Result<Vec<u8>, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -138,12 +138,12 @@ impl UnaryService<Vec<u8>> for Method {
 }
 
 /// A stream that is answered once.
-struct StreamOf(Option<ByteStream>);
+struct StreamOf(Option<AnswerStream>);
 
 impl ServerStreamingService<Vec<u8>> for StreamOf {
     type Response = Vec<u8>;
-    type ResponseStream = ByteStream;
-    type Future = Ready<Result<Response<ByteStream>, Status>>;
+    type ResponseStream = AnswerStream;
+    type Future = Ready<Result<Response<AnswerStream>, Status>>;
 
     fn call(&mut self, _: Request<Vec<u8>>) -> Self::Future {
         let stream = self.0.take().ok_or_else(|| Status::internal("the stream is taken"));

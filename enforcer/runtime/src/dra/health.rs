@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    grpc::ByteStream,
+    grpc::AnswerStream,
     messages::{DeviceIdentifier, HealthMessage, WatchResponse},
 };
 
@@ -71,7 +71,7 @@ fn now() -> i64 {
 }
 
 /// The report now, at each change, and every ten seconds; ends with the client or the reports.
-pub(super) fn stream(mut reports: watch::Receiver<DeviceHealthReport>) -> ByteStream {
+pub(super) fn stream(mut reports: watch::Receiver<DeviceHealthReport>) -> AnswerStream {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         loop {
@@ -89,5 +89,5 @@ pub(super) fn stream(mut reports: watch::Receiver<DeviceHealthReport>) -> ByteSt
             }
         }
     });
-    ByteStream(receiver)
+    AnswerStream(receiver)
 }

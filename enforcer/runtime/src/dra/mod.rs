@@ -20,7 +20,7 @@ mod registration;
 mod tests;
 
 pub use self::{
-    grpc::{BoxedCall, ByteStream, GrpcMethods, serve},
+    grpc::{AnswerStream, BoxedCall, GrpcMethods, serve},
     health::{DeviceCondition, DeviceHealthReport},
     plugin::{BoxedAnswer, ClaimCalls, DraPlugin, KubeletClaim, PreparedDevice},
     registration::{PluginRegistration, RegistrationNotice},

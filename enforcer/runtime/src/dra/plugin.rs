@@ -11,7 +11,7 @@ use tokio::{sync::watch, task::JoinSet};
 use tonic::Status;
 
 use super::{
-    grpc::{BoxedCall, ByteStream, GrpcMethods, decode},
+    grpc::{AnswerStream, BoxedCall, GrpcMethods, decode},
     health::{self, DeviceHealthReport},
     messages::{
         ClaimsRequest, DeviceMessage, PrepareEntry, PrepareResponse, UnprepareEntry, UnprepareResponse,
@@ -156,7 +156,7 @@ impl GrpcMethods for DraPlugin {
         }
     }
 
-    fn stream(&self, path: &str) -> Option<ByteStream> {
+    fn stream(&self, path: &str) -> Option<AnswerStream> {
         WATCH.contains(&path).then(|| health::stream(self.health.clone()))
     }
 }

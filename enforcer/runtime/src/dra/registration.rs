@@ -8,7 +8,7 @@ use prost::Message as _;
 use tokio::sync::watch;
 
 use super::{
-    grpc::{BoxedCall, ByteStream, GrpcMethods, decode},
+    grpc::{AnswerStream, BoxedCall, GrpcMethods, decode},
     messages::{PluginIdentity, RegistrationStatus},
 };
 
@@ -82,7 +82,7 @@ impl GrpcMethods for PluginRegistration {
         Some(Box::pin(async { answer }))
     }
 
-    fn stream(&self, _: &str) -> Option<ByteStream> {
+    fn stream(&self, _: &str) -> Option<AnswerStream> {
         None
     }
 }

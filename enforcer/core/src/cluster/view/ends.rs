@@ -51,7 +51,10 @@ pub(super) fn open_ends<'a>(events: &[&'a UidEvent]) -> Vec<OpenEnd<'a>> {
 }
 
 /// A pod that has come and gone, while another one came that is still there.
-pub(super) fn passer<'a>(events: &[&'a UidEvent], holds: impl Fn(&PodRequest) -> bool) -> Option<&'a str> {
+pub(super) fn came_and_went<'a>(
+    events: &[&'a UidEvent],
+    holds: impl Fn(&PodRequest) -> bool,
+) -> Option<&'a str> {
     let end_of = |uid: &str| events.iter().position(|(of, event)| of == uid && !is_binding(event));
     let mut passing: Vec<(&str, usize)> = Vec::new();
     for (at, (uid, event)) in events.iter().enumerate() {
@@ -183,8 +186,8 @@ mod tests {
         ] {
             let events = events(seen);
             let events: Vec<&UidEvent> = events.iter().collect();
-            assert_eq!(passer(&events, |_| true), expected, "{seen}");
-            assert_eq!(passer(&events, |request| request.name.name != "b"), None, "{seen}");
+            assert_eq!(came_and_went(&events, |_| true), expected, "{seen}");
+            assert_eq!(came_and_went(&events, |request| request.name.name != "b"), None, "{seen}");
         }
     }
 

@@ -41,7 +41,7 @@ pub(super) use self::concern::{concerns, may_concern};
 pub(super) use self::reuse::take_over_init_memory;
 pub use self::verdict::{PredictedContainer, PredictedPlace, RefusalGroup, UnknownNode, Verdict};
 use self::{
-    ends::{open_ends, passer, possible_states},
+    ends::{came_and_went, open_ends, possible_states},
     holdings::{Holdings, NodeReply, TakenResources},
     log::{LogChange, PodEvent, PodLog},
 };
@@ -476,8 +476,8 @@ impl NodeView {
             return None;
         }
         let events = self.log.played_on(&model.covered);
-        if let Some(passer) = passer(&events, |request| concerns(model, request)) {
-            return Some(passer);
+        if let Some(uid) = came_and_went(&events, |request| concerns(model, request)) {
+            return Some(uid);
         }
         let open = open_ends(&events);
         let first = open.first()?.uid;

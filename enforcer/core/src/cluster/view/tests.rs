@@ -492,7 +492,7 @@ fn an_end_that_changes_nothing_for_later_pods_leaves_no_doubt() {
 /// The kubelet has freed what `x` held, which nothing shows yet, so it had `passer` on NUMA node 0 and has
 /// `late` on node 1.
 #[test]
-fn an_end_that_nothing_shows_decides_where_a_pod_is_whose_elder_came_and_went() {
+fn an_unseen_end_decides_where_a_pod_is_after_another_came_and_went() {
     let mut base = view();
     base.observe_bound("x", &asks("x", 3, 1));
     let mut seen = view();

@@ -12,12 +12,12 @@ const LINE: &str = "sockets:2 cores:8 threads:2 memory:64GiB hugepages-2Mi:64";
 
 struct Node {
     supply: ClaimSupply,
-    ledger: Ledger,
+    ledger: ClaimLedger,
 }
 
 impl Node {
     fn new() -> Self {
-        Self { supply: supply(LINE, &BudgetOptions::default(), ""), ledger: Ledger::new("n1", "boot") }
+        Self { supply: supply(LINE, &BudgetOptions::default(), ""), ledger: ClaimLedger::new("n1", "boot") }
     }
 
     fn prepare(&mut self, claim: &ClaimAllocation) {

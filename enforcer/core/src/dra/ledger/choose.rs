@@ -13,12 +13,12 @@ use numa_placement::{
 };
 use numa_topology::set::CpuSet;
 
-use super::{Ledger, PreparedResult, Shortage, wants::Want};
+use super::{ClaimLedger, PreparedResult, Shortage, wants::Want};
 use crate::dra::{
     ClaimAllocation, ClaimCapacity, ClaimCores, ClaimIrqs, ClaimOptions, ClaimPack, ClaimSupply,
 };
 
-impl Ledger {
+impl ClaimLedger {
     /// CPUs for each result. Named cores are taken first, whatever the order of results.
     pub(super) fn choose(
         &self,

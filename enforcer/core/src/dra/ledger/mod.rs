@@ -6,20 +6,20 @@
 //! claims, or is refused for a reason that waiting does not change.
 //!
 //! How the shell calls it, with its own lock around the ledger:
-//! - [`Ledger::prepare`]. After [`PrepareDecision::Prepared`], or `Repeated` with `is_changed`, write
-//!   [`Ledger::to_text`] to disk, then the CDI file; if a write fails after `Prepared`, call
-//!   [`Ledger::unprepare`] and answer an error. After [`PrepareDecision::Wait`] **release the lock** and try
+//! - [`ClaimLedger::prepare`]. After [`PrepareDecision::Prepared`], or `Repeated` with `is_changed`, write
+//!   [`ClaimLedger::to_text`] to disk, then the CDI file; if a write fails after `Prepared`, call
+//!   [`ClaimLedger::unprepare`] and answer an error. After [`PrepareDecision::Wait`] **release the lock** and try
 //!   again after the next unprepare, up to the kubelet's deadline; [`Shortage`] is the text of the error
 //!   then.
-//! - [`Ledger::unprepare`], then [`Ledger::settle`], which gives what is free to claims that have lost CPUs;
+//! - [`ClaimLedger::unprepare`], then [`ClaimLedger::settle`], which gives what is free to claims that have lost CPUs;
 //!   write the state; wake those that wait.
-//! - [`Ledger::settle`] also with each new [`ClaimSupply`]; if it returns repairs, write the state and the
+//! - [`ClaimLedger::settle`] also with each new [`ClaimSupply`]; if it returns repairs, write the state and the
 //!   cpusets.
-//! - [`Ledger::release_orphans`] from time to time, then [`Ledger::settle`], with what the kubelet and the
+//! - [`ClaimLedger::release_orphans`] from time to time, then [`ClaimLedger::settle`], with what the kubelet and the
 //!   API server know.
 //!
 //! Invariants: no CPU is in two results; a refused or waiting request changes nothing; the same claim has the
-//! same answer; a claim leaves only by [`Ledger::unprepare`] and [`Ledger::release_orphans`].
+//! same answer; a claim leaves only by [`ClaimLedger::unprepare`] and [`ClaimLedger::release_orphans`].
 
 mod choose;
 mod orphans;
@@ -60,7 +60,7 @@ const MAX_CONSUMERS_IN_ALL: usize = 16_384;
 
 /// The prepared claims of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ledger {
+pub struct ClaimLedger {
     node: String,
     boot_id: String,
     claims: BTreeMap<ClaimUid, PreparedClaim>,
@@ -156,7 +156,7 @@ impl PreparedClaim {
     }
 }
 
-impl Ledger {
+impl ClaimLedger {
     /// An empty ledger of the node in this boot.
     pub fn new(node: &str, boot_id: &str) -> Self {
         Self {

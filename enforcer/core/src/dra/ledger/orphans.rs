@@ -3,7 +3,7 @@
 //! Invariant: a claim is released only if it has no container in this boot, the kubelet does not hold it, the
 //! API server does not know its uid, and all of that was so for five minutes.
 
-use super::{ClaimUid, Ledger, PreparedClaim};
+use super::{ClaimLedger, ClaimUid, PreparedClaim};
 
 /// Time for which a claim has to look unneeded, in seconds.
 const ORPHAN_SECONDS: u64 = 300;
@@ -19,7 +19,7 @@ pub struct OrphanEvidence {
     pub is_gone_from_api: bool,
 }
 
-impl Ledger {
+impl ClaimLedger {
     /// Releases claims that have been unneeded for long enough. `now` is in seconds of a clock that starts at
     /// boot and never jumps.
     pub fn release_orphans(

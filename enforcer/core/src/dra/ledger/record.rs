@@ -5,7 +5,7 @@
 //! damaged file aside and goes on with an empty ledger, which the kubelet's next requests fill.
 //!
 //! The boot in which the kubelet asked for a claim last stands with each claim. After a restart of the
-//! machine no container of it runs, so [`Ledger::release_orphans`] need not look for one; its CPUs stay its
+//! machine no container of it runs, so [`ClaimLedger::release_orphans`] need not look for one; its CPUs stay its
 //! own all the same until the kubelet has given it back, for it may ask again.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use thiserror::Error;
 use twox_hash::XxHash64;
 
 use super::{
-    ClaimConsumer, ClaimResult, ClaimUid, ConsumedAmounts, DeviceName, Ledger, MAX_CLAIMS, PlaceAmounts,
+    ClaimConsumer, ClaimLedger, ClaimResult, ClaimUid, ConsumedAmounts, DeviceName, MAX_CLAIMS, PlaceAmounts,
     PreparedClaim, PreparedResult,
 };
 use crate::dra::{
@@ -75,7 +75,7 @@ pub enum RecordDamage {
     Field(#[from] FieldError),
 }
 
-impl Ledger {
+impl ClaimLedger {
     /// The ledger as a text; equal ledgers give equal texts.
     pub fn to_text(&self) -> String {
         // Claim by claim: the tree of all of them would be many times as large as the text.

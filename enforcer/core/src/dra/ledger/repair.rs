@@ -7,7 +7,7 @@
 use numa_placement::hints::cpu::{CpuOptions, grow};
 use numa_topology::set::CpuSet;
 
-use super::{ClaimUid, Ledger};
+use super::{ClaimLedger, ClaimUid};
 use crate::dra::ClaimSupply;
 
 /// Change of a prepared claim's CPUs.
@@ -23,7 +23,7 @@ pub struct CpuRepair {
     pub missing: u64,
 }
 
-impl Ledger {
+impl ClaimLedger {
     /// Makes the claims fit the machine. Returns the claims whose CPUs have changed, in order of uid.
     pub fn settle(&mut self, supply: &ClaimSupply) -> Vec<CpuRepair> {
         let present = supply.cpus();

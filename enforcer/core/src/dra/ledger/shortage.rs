@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use numa_topology::{id::NodeId, text::printable};
 
-use super::{Ledger, PlaceAmounts, wants::Want};
+use super::{ClaimLedger, PlaceAmounts, wants::Want};
 use crate::dra::{ClaimCapacity, ClaimSupply};
 
 /// Most holders that are named.
@@ -60,7 +60,7 @@ impl fmt::Display for Shortage {
     }
 }
 
-impl Ledger {
+impl ClaimLedger {
     /// The first amount that is short for these results together.
     pub(super) fn shortage(&self, wants: &[Want], supply: &ClaimSupply) -> Option<Shortage> {
         let mut by_node = BTreeMap::<NodeId, PlaceAmounts>::new();

@@ -33,7 +33,7 @@ fn shortage(decision: Result<PrepareDecision, LedgerError>) -> String {
 
 #[test]
 fn same_claim_gets_the_same_answer() {
-    let (supply, mut ledger) = (machine(), Ledger::new("n1", "boot"));
+    let (supply, mut ledger) = (machine(), ClaimLedger::new("n1", "boot"));
     let first = exclusive("a", "ne-numa1", 4);
     assert_eq!(ledger.prepare(&first, &supply, &limits()), Ok(PrepareDecision::Prepared));
     let had = ledger.claim(&first.uid).unwrap().clone();
@@ -62,7 +62,7 @@ fn same_claim_gets_the_same_answer() {
 
 #[test]
 fn shortage_names_the_claims_that_hold() {
-    let (supply, mut ledger) = (machine(), Ledger::new("n1", "boot"));
+    let (supply, mut ledger) = (machine(), ClaimLedger::new("n1", "boot"));
     for (uid, count) in [("a", 4), ("b", 2)] {
         ledger.prepare(&exclusive(uid, "ne-numa0", count), &supply, &limits()).unwrap();
     }
@@ -78,7 +78,7 @@ fn shortage_names_the_claims_that_hold() {
 
 #[test]
 fn memory_is_promised_once() {
-    let (supply, mut ledger) = (machine(), Ledger::new("n1", "boot"));
+    let (supply, mut ledger) = (machine(), ClaimLedger::new("n1", "boot"));
     let of = |uid: &str, gib: u64| {
         let amounts = PlaceAmounts { memory_bytes: gib << 30, ..PlaceAmounts::default() };
         claim(uid, vec![result("ne-numa0", amounts, &json!({}))])
@@ -93,7 +93,7 @@ fn memory_is_promised_once() {
 #[test]
 fn budgets_at_full_size_are_the_same_cpus() {
     let options = BudgetOptions { overlap: true, ..BudgetOptions::default() };
-    let (supply, mut ledger) = (supply(LINE, &options, ""), Ledger::new("n1", "boot"));
+    let (supply, mut ledger) = (supply(LINE, &options, ""), ClaimLedger::new("n1", "boot"));
     let amounts = PlaceAmounts { milli_cpus: 7_500, ..PlaceAmounts::default() };
     let shared = claim("a", vec![result("ne-numa0", amounts, &json!({}))]);
     ledger.prepare(&shared, &supply, &limits()).unwrap();
@@ -107,7 +107,7 @@ fn budgets_at_full_size_are_the_same_cpus() {
 
 #[test]
 fn exclusive_cpus_are_for_one_pod_unless_configured() {
-    let (supply, mut ledger) = (machine(), Ledger::new("n1", "boot"));
+    let (supply, mut ledger) = (machine(), ClaimLedger::new("n1", "boot"));
     let two = |uid: &str, count: u64| {
         let mut claim = exclusive(uid, "ne-numa0", count);
         claim.consumers.push(ClaimConsumer::Pod { uid: "second".into(), name: "web-1".into() });
@@ -137,7 +137,7 @@ fn exclusive_cpus_are_for_one_pod_unless_configured() {
 
 #[test]
 fn whole_devices_and_cores_are_given_as_they_are() {
-    let (supply, mut ledger) = (machine(), Ledger::new("n1", "boot"));
+    let (supply, mut ledger) = (machine(), ClaimLedger::new("n1", "boot"));
     let whole = |uid: &str, device: &str| {
         let mut claim = exclusive(uid, device, 0);
         claim.results[0].consumed = ConsumedAmounts::Whole;
@@ -159,7 +159,7 @@ fn whole_devices_and_cores_are_given_as_they_are() {
 
 #[test]
 fn full_cores_are_a_whole_number() {
-    let (supply, mut ledger) = (machine(), Ledger::new("n1", "boot"));
+    let (supply, mut ledger) = (machine(), ClaimLedger::new("n1", "boot"));
     let odd = claim("a", vec![result("ne-numa0", cpus(3), &json!({"cores": "full"}))]);
     let refused = ledger.prepare(&odd, &supply, &limits()).unwrap_err();
     assert!(refused.to_string().contains("3 CPUs are no whole cores of 2 threads"), "{refused}");
@@ -167,7 +167,7 @@ fn full_cores_are_a_whole_number() {
 
 #[test]
 fn cpus_that_go_are_replaced_on_the_node_and_come_back() {
-    let (all, mut ledger) = (machine(), Ledger::new("n1", "boot"));
+    let (all, mut ledger) = (machine(), ClaimLedger::new("n1", "boot"));
     ledger.prepare(&exclusive("a", "ne-numa0", 12), &all, &limits()).unwrap();
     let had = ledger.exclusive_cpus();
     assert_eq!(ledger.settle(&all), []);
@@ -190,7 +190,7 @@ fn cpus_that_go_are_replaced_on_the_node_and_come_back() {
 
 #[test]
 fn orphans_are_released_after_five_minutes_without_any_sign() {
-    let (supply, mut ledger) = (machine(), Ledger::new("n1", "boot"));
+    let (supply, mut ledger) = (machine(), ClaimLedger::new("n1", "boot"));
     let uid = ClaimUid::parse("a").unwrap();
     ledger.prepare(&exclusive("a", "ne-numa0", 2), &supply, &limits()).unwrap();
     let unneeded = OrphanEvidence { has_container: false, is_held_by_kubelet: false, is_gone_from_api: true };
@@ -204,7 +204,7 @@ fn orphans_are_released_after_five_minutes_without_any_sign() {
         assert!(ledger.release_orphans(400, |_| unneeded).is_empty(), "the time starts anew");
         assert!(ledger.release_orphans(400, |_| sign).is_empty());
     }
-    let mut rebooted = Ledger::from_text(&ledger.to_text(), "n1", "next boot").unwrap();
+    let mut rebooted = ClaimLedger::from_text(&ledger.to_text(), "n1", "next boot").unwrap();
     let stale = OrphanEvidence { has_container: true, ..unneeded };
     assert!(rebooted.release_orphans(0, |_| stale).is_empty());
     assert_eq!(rebooted.release_orphans(300, |_| stale)[0].uid, uid);

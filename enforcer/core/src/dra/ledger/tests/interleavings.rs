@@ -59,7 +59,7 @@ fn allocation(number: u8, results: &[(u8, u64, u64, u8)]) -> ClaimAllocation {
     claim(uid(number).as_str(), results.collect())
 }
 
-fn check(ledger: &Ledger, supply: &ClaimSupply) -> Result<(), TestCaseError> {
+fn check(ledger: &ClaimLedger, supply: &ClaimSupply) -> Result<(), TestCaseError> {
     let mut taken = CpuSet::new();
     let all = ledger.claims().flat_map(|claim| &claim.results);
     for result in all {
@@ -92,7 +92,7 @@ fn check(ledger: &Ledger, supply: &ClaimSupply) -> Result<(), TestCaseError> {
 struct Course {
     machine: ClaimSupply,
     boot: u32,
-    ledger: Ledger,
+    ledger: ClaimLedger,
     /// Prepared claims, as they were answered.
     expected: BTreeMap<ClaimUid, PreparedClaim>,
 }
@@ -117,7 +117,7 @@ impl Course {
                 prop_assert_eq!(&self.ledger, &before);
                 prop_assert!(!is_expected);
                 // An empty machine would have prepared it: something else is in the way.
-                let mut empty = Ledger::new("n1", "boot");
+                let mut empty = ClaimLedger::new("n1", "boot");
                 let alone = empty.prepare(&claim, &self.machine, &limits());
                 let is_alone = alone != Ok(PrepareDecision::Prepared);
                 let waits = !shortage.holders.is_empty() || shortage.in_cores || is_alone;
@@ -166,7 +166,7 @@ impl Course {
         let before = self.ledger.clone();
         self.boot += u32::from(reboots);
         let text = self.ledger.to_text();
-        self.ledger = Ledger::from_text(&text, "n1", &format!("boot {}", self.boot)).unwrap();
+        self.ledger = ClaimLedger::from_text(&text, "n1", &format!("boot {}", self.boot)).unwrap();
         prop_assert!(self.ledger.claims().eq(before.claims()), "a crash changes nothing");
         prop_assert_eq!(self.ledger.settle(&self.machine), []);
         Ok(())
@@ -212,7 +212,7 @@ impl Course {
 
 fn play(steps: &[Step]) -> Result<(), TestCaseError> {
     let machine = machine_without(&CpuSet::new());
-    let ledger = Ledger::new("n1", "boot 0");
+    let ledger = ClaimLedger::new("n1", "boot 0");
     let mut course = Course { machine, boot: 0, ledger, expected: BTreeMap::new() };
     for (at, step) in (0_u64..).zip(steps) {
         match step {

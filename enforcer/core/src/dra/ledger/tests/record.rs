@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::dra::ledger::record::checksum;
 
-fn some() -> Ledger {
-    let mut ledger = Ledger::new("n1", "boot");
+fn some() -> ClaimLedger {
+    let mut ledger = ClaimLedger::new("n1", "boot");
     let amounts = PlaceAmounts {
         cpus: 4,
         milli_cpus: 500,
@@ -32,11 +32,11 @@ fn text_reads_back_in_either_boot() {
     let ledger = some();
     assert_eq!(ledger.claims().count(), 2);
     let text = ledger.to_text();
-    assert_eq!(Ledger::from_text(&text, "n1", "boot"), Ok(ledger.clone()));
-    let mut later = Ledger::from_text(&text, "n1", "later").unwrap();
-    let claims = |ledger: &Ledger| ledger.claims().cloned().collect::<Vec<_>>();
+    assert_eq!(ClaimLedger::from_text(&text, "n1", "boot"), Ok(ledger.clone()));
+    let mut later = ClaimLedger::from_text(&text, "n1", "later").unwrap();
+    let claims = |ledger: &ClaimLedger| ledger.claims().cloned().collect::<Vec<_>>();
     assert_eq!(claims(&later), claims(&ledger), "CPUs stay with the claim over a reboot");
-    let again = Ledger::from_text(&later.to_text(), "n1", "later").unwrap();
+    let again = ClaimLedger::from_text(&later.to_text(), "n1", "later").unwrap();
     assert_eq!(claims(&again)[0].boot_id, "boot", "a claim keeps its boot until the kubelet asks again");
     let second = exclusive("b", "ne-core9", 0);
     let asked = ClaimAllocation {
@@ -54,7 +54,7 @@ fn text_reads_back_in_either_boot() {
 #[test]
 fn damage_is_named() {
     let text = some().to_text();
-    let said = |text: &str| Ledger::from_text(text, "n1", "boot").unwrap_err().to_string();
+    let said = |text: &str| ClaimLedger::from_text(text, "n1", "boot").unwrap_err().to_string();
     let with = |from: &str, to: &str| {
         assert!(text.contains(from), "{from} in {text}");
         let (_, body) = text.split_once('\n').unwrap();
@@ -66,7 +66,7 @@ fn damage_is_named() {
     assert!(said(&text.replacen("\"version\":1", "\"version\":2", 1)).contains("version: 2 is unknown, 1"));
     assert!(said(&text[..text.len() - 10]).starts_with("checksum: "));
     assert!(said(&text.replace("shop", "shoq")).starts_with("checksum: "));
-    let other = Ledger::from_text(&text, "n2", "boot").unwrap_err().to_string();
+    let other = ClaimLedger::from_text(&text, "n2", "boot").unwrap_err().to_string();
     assert_eq!(other, "node: it is the state of node n1, this is n2");
     assert!(with("[{", "[[{").starts_with("rest: "));
     assert!(with("\"ne-numa0\"", "\"numa0\"").contains("claims[0].results[0].device: `numa0` is no device"));
@@ -84,6 +84,6 @@ proptest! {
         let (before, after) = body.split_at(at % body.len());
         let body = if cut { before.to_owned() } else { format!("{before}{byte}{}", &after[1..]) };
         let head = json!({"version": 1, "checksum": checksum(&body)});
-        let _ = Ledger::from_text(&format!("{head}\n{body}\n"), "n1", "boot");
+        let _ = ClaimLedger::from_text(&format!("{head}\n{body}\n"), "n1", "boot");
     }
 }
