@@ -2,8 +2,8 @@
 //! engine.
 //!
 //! The shell sends [`PreparedClaim::answer`] as the devices of `NodePrepareResources`, a device of
-//! [`ClaimLedger::ailing_devices`] as unhealthy with its message and every other published one as healthy, and
-//! gives [`ClaimLedger::grants`] to the engine's allocations in place of those that it gave before.
+//! [`ClaimLedger::ailing_devices`] as unhealthy with its message and every other published one as healthy,
+//! and gives [`ClaimLedger::grants`] to the engine's allocations in place of those that it gave before.
 
 use std::collections::BTreeMap;
 

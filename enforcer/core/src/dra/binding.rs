@@ -7,8 +7,8 @@
 //! is never given, because a runtime reads it as no change.
 //!
 //! The shell calls [`bind`] at creation and update of a container and when it corrects one. For a claim in
-//! [`Bound::doubtful`] it reads the claim again and calls [`ClaimLedger::prepare`], which takes up a pod that was
-//! added; then, for a claim that is reserved for something with pods of its own, it asks the kubelet's
+//! [`Bound::doubtful`] it reads the claim again and calls [`ClaimLedger::prepare`], which takes up a pod that
+//! was added; then, for a claim that is reserved for something with pods of its own, it asks the kubelet's
 //! pod-resources. It calls once more with the claims that these name as `confirmed`. It counts
 //! [`Bound::spoofed`] and what is still doubtful then, and never logs values of variables.
 

@@ -10,16 +10,16 @@
 //! 1. At start and after each change of the machine: [`ClaimSupply::new`] from the inventory, then
 //!    [`slice::slices`], compared by [`slice::difference`] with what the API server has.
 //! 2. At start: [`ClaimLedger::from_text`] of the state file, then [`ClaimLedger::settle`].
-//! 3. `NodePrepareResources`: [`ClaimAllocation::read`] of the claim, [`ClaimLedger::prepare`] (which decides, or
-//!    says what is waited for), then [`ClaimLedger::to_text`] into the state file, then [`cdi::file`], then
-//!    [`PreparedClaim::answer`]. While the API server cannot be asked, [`ClaimLedger::repeat`] answers for a claim
-//!    that is prepared already.
+//! 3. `NodePrepareResources`: [`ClaimAllocation::read`] of the claim, [`ClaimLedger::prepare`] (which
+//!    decides, or says what is waited for), then [`ClaimLedger::to_text`] into the state file, then
+//!    [`cdi::file`], then [`PreparedClaim::answer`]. While the API server cannot be asked,
+//!    [`ClaimLedger::repeat`] answers for a claim that is prepared already.
 //! 4. `NodeUnprepareResources`: [`ClaimLedger::unprepare`], [`ClaimLedger::settle`], state file, CDI file.
 //! 5. Creation and update of a container: [`binding::bind`].
 //!
 //! Invariants: no CPU is exclusive to two claims; the same claim gets the same answer; a claim leaves the
-//! ledger only by [`ClaimLedger::unprepare`] and [`ClaimLedger::release_orphans`]; texts and objects from outside are
-//! bounded, and every error names the field.
+//! ledger only by [`ClaimLedger::unprepare`] and [`ClaimLedger::release_orphans`]; texts and objects from
+//! outside are bounded, and every error names the field.
 
 mod accounting;
 mod amounts;

@@ -8,15 +8,15 @@
 //! How the shell calls it, with its own lock around the ledger:
 //! - [`ClaimLedger::prepare`]. After [`PrepareDecision::Prepared`], or `Repeated` with `is_changed`, write
 //!   [`ClaimLedger::to_text`] to disk, then the CDI file; if a write fails after `Prepared`, call
-//!   [`ClaimLedger::unprepare`] and answer an error. After [`PrepareDecision::Wait`] **release the lock** and try
-//!   again after the next unprepare, up to the kubelet's deadline; [`Shortage`] is the text of the error
+//!   [`ClaimLedger::unprepare`] and answer an error. After [`PrepareDecision::Wait`] **release the lock** and
+//!   try again after the next unprepare, up to the kubelet's deadline; [`Shortage`] is the text of the error
 //!   then.
-//! - [`ClaimLedger::unprepare`], then [`ClaimLedger::settle`], which gives what is free to claims that have lost CPUs;
-//!   write the state; wake those that wait.
-//! - [`ClaimLedger::settle`] also with each new [`ClaimSupply`]; if it returns repairs, write the state and the
-//!   cpusets.
-//! - [`ClaimLedger::release_orphans`] from time to time, then [`ClaimLedger::settle`], with what the kubelet and the
-//!   API server know.
+//! - [`ClaimLedger::unprepare`], then [`ClaimLedger::settle`], which gives what is free to claims that have
+//!   lost CPUs; write the state; wake those that wait.
+//! - [`ClaimLedger::settle`] also with each new [`ClaimSupply`]; if it returns repairs, write the state and
+//!   the cpusets.
+//! - [`ClaimLedger::release_orphans`] from time to time, then [`ClaimLedger::settle`], with what the kubelet
+//!   and the API server know.
 //!
 //! Invariants: no CPU is in two results; a refused or waiting request changes nothing; the same claim has the
 //! same answer; a claim leaves only by [`ClaimLedger::unprepare`] and [`ClaimLedger::release_orphans`].

@@ -2,11 +2,12 @@
 //!
 //! Form: a line with the version of the form and the checksum of all that follows it, then one JSON object.
 //! Idea: a text is used whole or not at all, and an error says what is wrong with it. The shell keeps a
-//! damaged file aside and goes on with an empty ledger, which the kubelet's next requests fill.
+//! damaged file aside and goes on with an empty ledger; it gives no CPUs away that a CDI file of an unknown
+//! claim names, because the kubelet does not ask again for a pod that runs.
 //!
 //! The boot in which the kubelet asked for a claim last stands with each claim. After a restart of the
-//! machine no container of it runs, so [`ClaimLedger::release_orphans`] need not look for one; its CPUs stay its
-//! own all the same until the kubelet has given it back, for it may ask again.
+//! machine no container of it runs, so [`ClaimLedger::release_orphans`] need not look for one; its CPUs stay
+//! its own all the same until the kubelet has given it back, for it may ask again.
 
 use std::collections::BTreeMap;
 
