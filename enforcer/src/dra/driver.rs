@@ -63,7 +63,7 @@ pub struct ClaimDriver {
     settings: DriverSettings,
     store: ClaimStore,
     source: Arc<dyn ClaimSource>,
-    /// Whether the disk may have other claims than the ledger, because a write has failed.
+    /// Held over a decision; whether the disk may have other claims than the ledger, because a write failed.
     deciding: Mutex<bool>,
     state: Mutex<DriverState>,
     /// Number of changes of the ledger.
@@ -261,7 +261,8 @@ impl ClaimDriver {
         if let Err(error) = written.and_then(|()| self.store.add(prepared)) {
             *is_unwritten = true;
             // Now, if that can be done: a daemon that starts next finds what counts.
-            let _later = self.catch_up(is_unwritten, &self.state().ledger.clone());
+            let before = self.state().ledger.clone();
+            let _later = self.catch_up(is_unwritten, &before);
             return Err(error.to_string());
         }
         let devices = devices_of(prepared, next.node());

@@ -16,6 +16,7 @@ mod pace;
 mod publisher;
 mod task;
 
+pub(crate) use self::task::sleep_until;
 pub use self::{
     error::unpublished,
     lease::keep_lease,

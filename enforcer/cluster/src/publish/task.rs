@@ -1,6 +1,6 @@
 //! The loop that publishes each change of a state in time.
 
-use std::time::Duration;
+use std::{future::pending, time::Duration};
 
 use numa_topology::degraded::Degraded;
 use tokio::{
@@ -50,7 +50,7 @@ pub async fn publish_changes(
                 pace.change(start.elapsed());
             }
             () = publisher.node_replaced() => pace.change(start.elapsed()),
-            () = sleep_until(due), if due.is_some() => {
+            () = sleep_until(due) => {
                 let newest = states.borrow_and_update().clone();
                 let Some(object) = newest else {
                     pace.withdraw();
@@ -75,9 +75,11 @@ pub async fn publish_changes(
     }
 }
 
-async fn sleep_until(due: Option<Instant>) {
-    if let Some(due) = due {
-        tokio::time::sleep_until(due).await;
+/// Waits until then; for ever if there is no such time.
+pub(crate) async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => pending().await,
     }
 }
 

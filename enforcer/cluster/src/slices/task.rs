@@ -7,7 +7,7 @@ use numa_topology::degraded::Degraded;
 use serde_json::Value;
 use tokio::{
     sync::watch::{Receiver, Sender},
-    time::{Instant, sleep_until},
+    time::Instant,
 };
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     api_error::ApiError,
     newest::send_if_different,
-    publish::{Pace, PaceLimits, WriteEnd},
+    publish::{Pace, PaceLimits, WriteEnd, sleep_until},
     watch::{Collection, GoneObject, ObjectSink, Piece, WatchLimits, follow},
 };
 
@@ -193,7 +193,7 @@ async fn write_changes(
                 unseen_until = None;
                 pace.change(start.elapsed());
             }
-            () = at(due) => {
+            () = sleep_until(due) => {
                 let (wanted, stored) =
                     (wanted.borrow_and_update().clone(), stored.borrow_and_update().clone());
                 let (Some(wanted), Some(stored)) = (wanted, stored) else {
@@ -233,11 +233,4 @@ async fn write_changes(
 fn altered_fault(altered: Option<&AlteredSlices>) -> Option<Degraded> {
     let reason = format!("update {PATH}: the API server stores other slices: {}", altered?.difference);
     Some(Degraded::new(SOURCE, reason, WITHOUT))
-}
-
-async fn at(due: Option<Instant>) {
-    match due {
-        Some(due) => sleep_until(due).await,
-        None => pending().await,
-    }
 }
