@@ -155,7 +155,7 @@ impl ClaimSupply {
         core_size(&self.layout, &self.layout.all())
     }
 
-    /// The memory nodes of a container whose memory is strictly on these nodes: also one with memory for the
+    /// The memory nodes of a container with its memory strictly on these nodes: also one with memory for the
     /// kernel, if these have only movable memory.
     pub fn strict_mems(&self, nodes: &NodeSet) -> NodeSet {
         let kernel: Option<NodeSet> =

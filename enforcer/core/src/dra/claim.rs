@@ -102,7 +102,7 @@ pub struct ClaimResult {
     pub device: DeviceName,
     /// Share of the device.
     pub share_id: Option<String>,
-    /// Whether it is for an administrator, who takes nothing.
+    /// Whether it is for administration, which takes nothing.
     pub is_admin: bool,
     /// What it takes of the device.
     pub consumed: ConsumedAmounts,

@@ -1,7 +1,7 @@
 //! The devices that the driver publishes for this machine.
 //!
-//! Idea: one device for each NUMA node, whose capacities claims share out; every combination of CPUs, memory
-//! and huge pages of one node is one request. Clusters whose API server drops such capacities get a device
+//! Idea: one device for each NUMA node, with capacities that claims share; every combination of CPUs, memory
+//! and huge pages of one node is one request. Where the API server drops such capacities there is a device
 //! for each core, or for each node as a whole. Invariants: names come from the kernel's numbers; every
 //! attribute is on every device, because a selector aborts on an unknown one; a capacity that a request does
 //! not mention is taken as 0.

@@ -81,7 +81,7 @@ choice! {
     }
 }
 choice! {
-    /// What becomes of the CPU quota of containers whose CPUs are all exclusive.
+    /// Whether containers with exclusive CPUs alone keep their CPU quota.
     ClaimQuota {
         /// It stays.
         Keep = "keep",

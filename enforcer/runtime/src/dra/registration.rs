@@ -44,7 +44,7 @@ pub struct PluginRegistration {
 }
 
 impl PluginRegistration {
-    /// Of a driver whose service listens at the path `endpoint`.
+    /// Of a driver with a service that listens at the path `endpoint`.
     #[must_use]
     pub fn new(driver: &str, endpoint: &str) -> Self {
         let identity = PluginIdentity {

@@ -131,7 +131,7 @@ pub struct GateCounts {
     pub late: usize,
     /// Gated ones that cannot be read; they are not among the above.
     pub unread: usize,
-    /// Of the gated ones, those whose change the API server has refused several times.
+    /// Gated pods with a change that the API server has refused several times.
     pub refused: usize,
     /// Age of the oldest gated one that is read, in seconds.
     pub oldest: i64,

@@ -1,6 +1,6 @@
 //! Gated pods that stay gated for a reason that no place ends.
 //!
-//! Problem: a pod that cannot be read, or whose change the API server refuses each time, waits for ever, and
+//! Problem: a pod that cannot be read, or that the API server never lets change, waits for ever, and
 //! its owner sees nothing. Idea: each is told once, and all of them are counted.
 //!
 //! Invariants: a pod that cannot be read holds no place, unless a patch of a version that could be read may

@@ -1,7 +1,7 @@
 //! Which CPUs a claim gets.
 //!
 //! Idea: the placement engine chooses, from what it is shown. It is shown one last-level cache if the CPUs
-//! fit behind one: the one with the fewest free CPUs, and before that one whose free cores suffice. Cores are
+//! fit behind one: the one with the fewest free CPUs, and before that one with enough free cores. Cores are
 //! whole as long as there are such. Where the claim asks for it, CPUs that serve interrupts come last.
 //! Invariant: equal ledgers and claims get equal CPUs.
 

@@ -1,4 +1,4 @@
-//! Claims whose CPUs have gone: offline, or given away by the kubelet.
+//! Claims that have lost CPUs: offline, or given away by the kubelet.
 //!
 //! Idea: a claim keeps what is left, and gets as many others of its node, as near as the placement engine
 //! finds them. The last shared CPU of a node is not taken. CPUs that come back,
@@ -24,7 +24,7 @@ pub struct CpuRepair {
 }
 
 impl ClaimLedger {
-    /// Makes the claims fit the machine. Returns the claims whose CPUs have changed, in order of uid.
+    /// Makes the claims fit the machine. Returns the claims that have other CPUs now, in order of uid.
     pub fn settle(&mut self, supply: &ClaimSupply) -> Vec<CpuRepair> {
         let present = supply.cpus();
         let before: Vec<(ClaimUid, CpuSet)> =
