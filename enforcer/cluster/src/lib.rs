@@ -11,7 +11,8 @@
 //! which pods are bound to its node: see [`watch_pods`]. On request it writes events of both: see
 //! [`write_events`].
 //!
-//! What the DRA driver of the node offers is kept in the API server: see [`publish_slices`].
+//! What the DRA driver of the node offers is kept in the API server: see [`publish_slices`]. Claims are
+//! read by [`ApiConnection::resource_claim`].
 //!
 //! Of several replicas one works, by a lease: see [`Election`].
 //!
@@ -23,6 +24,7 @@
 mod api_error;
 mod backoff;
 mod child;
+mod claim_object;
 mod configz;
 mod connection;
 mod election;
@@ -47,6 +49,7 @@ mod watch;
 pub use self::{
     api_error::ApiError,
     backoff::Backoff,
+    claim_object::ClaimReadError,
     configz::{ConfigzError, KubeletServer, fetch_configz},
     connection::{ApiConnection, ConnectError, PodAccount},
     election::{Election, ElectionSettings, Leadership, LeaseTiming},

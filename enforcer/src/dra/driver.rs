@@ -28,7 +28,10 @@ use tokio::{
     time::{Instant, sleep, timeout_at},
 };
 
-use super::store::ClaimStore;
+use super::{
+    source::{ClaimSource, UnreadClaim},
+    store::ClaimStore,
+};
 use crate::wall_clock;
 
 /// Longest time of a call: the kubelet gives it up after 45 s.
@@ -40,12 +43,6 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// Longest reason of others, in characters.
 const LONGEST_REASON: usize = 500;
-
-/// Reads claims of the API server.
-pub trait ClaimSource: Send + Sync + 'static {
-    /// The claim of this namespace and name; an error may be over at the next try.
-    fn read(&self, claim: &KubeletClaim) -> BoxedAnswer<'_, Value>;
-}
 
 /// How claims are prepared.
 #[derive(Debug, Clone)]
@@ -169,16 +166,17 @@ impl ClaimDriver {
     }
 
     /// The claim as the API server has it; tried again until then, or once.
-    async fn object(&self, claim: &KubeletClaim, until: Instant, once: bool) -> Result<Value, String> {
+    async fn object(&self, claim: &KubeletClaim, until: Instant, once: bool) -> Result<Value, UnreadClaim> {
         loop {
             let limit = until.min(Instant::now() + READ_LIMIT);
-            let why = match timeout_at(limit, self.source.read(claim)).await {
+            let unread = match timeout_at(limit, self.source.read(claim)).await {
                 Ok(Ok(object)) => return Ok(object),
-                Ok(Err(why)) => printable_within(&why, LONGEST_REASON),
-                Err(_elapsed) => "the API server does not answer".to_owned(),
+                Ok(Err(unread)) => unread,
+                Err(_elapsed) => UnreadClaim::Passing("the API server does not answer".to_owned()),
             };
-            if once || Instant::now() + AGAIN >= until {
-                return Err(format!("reading claim {}: {why}", shown(claim)));
+            let is_passing = matches!(unread, UnreadClaim::Passing(_));
+            if once || !is_passing || Instant::now() + AGAIN >= until {
+                return Err(unread);
             }
             sleep(AGAIN).await;
         }
@@ -193,8 +191,13 @@ impl ClaimDriver {
             (state.ledger.claim(&uid).is_some(), state.ledger.node().to_owned())
         };
         let object = match self.object(&claim, until, is_known).await {
-            Err(_unread) if is_known => return self.answer_again(&uid),
-            object => object?,
+            Ok(object) => object,
+            // What was given up need not be prepared again.
+            Err(unread) if is_known && !unread.is_gone() => return self.answer_again(&uid),
+            Err(unread) => {
+                let why = printable_within(unread.why(), LONGEST_REASON);
+                return Err(format!("reading claim {}: {why}", shown(&claim)));
+            }
         };
         let context = ClaimContext {
             driver: &self.settings.driver,

@@ -9,9 +9,11 @@
 //! The ledger's lock is not held while a claim waits, so that another one can be given up meanwhile.
 
 mod driver;
+mod source;
 mod store;
 
 pub use self::{
-    driver::{ClaimDriver, ClaimSource, DriverSettings},
+    driver::{ClaimDriver, DriverSettings},
+    source::{ApiClaims, ClaimSource, ReadAnswer, UnreadClaim},
     store::{ClaimStore, StoredLedger},
 };

@@ -15,15 +15,21 @@ use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::*;
+use crate::dra::ReadAnswer;
 
 /// Claims by name; without one the server fails.
 #[derive(Default)]
 struct PlayedApi(Mutex<BTreeMap<String, Value>>);
 
 impl ClaimSource for PlayedApi {
-    fn read(&self, claim: &KubeletClaim) -> BoxedAnswer<'_, Value> {
+    fn read(&self, claim: &KubeletClaim) -> ReadAnswer<'_> {
         let found = self.0.lock().unwrap().get(&claim.name).cloned();
-        Box::pin(async move { found.ok_or_else(|| "get: 503: the server is starting".to_owned()) })
+        let unread = match &*claim.name {
+            "gone" => UnreadClaim::Gone("get: not found".into()),
+            "forbidden" => UnreadClaim::Lasting("get: not permitted".into()),
+            _ => UnreadClaim::Passing("get: 503: the server is starting".into()),
+        };
+        Box::pin(async move { found.ok_or(unread) })
     }
 }
 
@@ -228,6 +234,11 @@ async fn a_server_that_comes_back_is_waited_for_and_other_claims_are_refused_by_
     assert_eq!(answer.unwrap().len(), 1);
     let away = driver.prepare(asked("absent")).await.unwrap_err();
     assert_eq!(away, "reading claim shop/absent: get: 503: the server is starting");
+    for (name, why) in [("gone", "get: not found"), ("forbidden", "get: not permitted")] {
+        let limit = Duration::from_millis(1);
+        let error = timeout(limit, driver.prepare(asked(name))).await.unwrap().unwrap_err();
+        assert_eq!(error, format!("reading claim shop/{name}: {why}"), "no other try");
+    }
     let mut replaced = object("b", 0, 2, &["web"]);
     replaced["metadata"]["uid"] = json!("another");
     rig.has("b", replaced);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::plan::{SliceWrite, StoredSlice, writes};
 use crate::{
     api_error::ApiError,
+    claim_object::is_object_name,
     connection::{ApiConnection, JSON},
 };
 
@@ -133,11 +134,7 @@ pub(super) fn read_stored(object: &Value, (driver, node): (&str, &str)) -> Optio
     }
     let name = text("/metadata/name")?;
     // It becomes a part of a path.
-    let is_plain =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    let is_bounded = !name.starts_with('.') && !name.ends_with('.') && name.len() <= 253;
-    let is_name = !name.is_empty() && is_bounded && name.bytes().all(is_plain);
-    is_name.then_some(StoredSlice {
+    is_object_name(&name).then_some(StoredSlice {
         name,
         uid: text("/metadata/uid").unwrap_or_default(),
         version: text("/metadata/resourceVersion").unwrap_or_default(),
