@@ -19,13 +19,14 @@ use crate::dra::{
 };
 
 impl ClaimLedger {
-    /// CPUs for each result. Named cores are taken first, whatever the order of results.
+    /// CPUs for each result. Named cores are taken first, whatever the order of results. CPUs that the claim
+    /// `had` are its own again, if there are enough of them.
     pub(super) fn choose(
         &self,
         claim: &ClaimAllocation,
         wants: Vec<Want>,
         supply: &ClaimSupply,
-        interrupt_cpus: &CpuSet,
+        (interrupt_cpus, had): (&CpuSet, &CpuSet),
     ) -> Result<Vec<PreparedResult>, Shortage> {
         debug_assert_eq!(claim.results.len(), wants.len());
         let mut taken = self.exclusive_cpus();
@@ -40,7 +41,11 @@ impl ClaimLedger {
                 Some(core) => Err(core.common(&free)),
                 None => {
                     let count = usize::try_from(want.amounts.cpus).unwrap_or(usize::MAX);
-                    pick(supply.layout(), &free, count, want.result.options, interrupt_cpus)
+                    let pick = |free: &CpuSet| {
+                        pick(supply.layout(), free, count, want.result.options, interrupt_cpus)
+                    };
+                    let again = free.intersection(had);
+                    if again.is_empty() { pick(&free) } else { pick(&again).or_else(|_few| pick(&free)) }
                 }
             };
             let cpus = cpus.map_err(|free| {

@@ -15,6 +15,7 @@
 //!   lost CPUs; write the state; wake those that wait.
 //! - [`ClaimLedger::settle`] also with each new [`ClaimSupply`]; if it returns repairs, write the state and
 //!   the cpusets.
+//! - [`ClaimLedger::recover`] at start for each claim of a CDI file, if the state is lost or damaged.
 //! - [`ClaimLedger::release_orphans`] from time to time, then [`ClaimLedger::settle`], with what the kubelet
 //!   and the API server know.
 //!
@@ -24,6 +25,7 @@
 mod choose;
 mod orphans;
 mod record;
+mod recover;
 mod refusal;
 mod repair;
 #[cfg(test)]
@@ -75,7 +77,7 @@ pub struct PreparedClaim {
     pub uid: ClaimUid,
     /// Its namespace.
     pub namespace: String,
-    /// Its name.
+    /// Its name; empty if only its CPUs are known ([`Self::is_recovered`]).
     pub name: String,
     /// Consumers at the latest request of the kubelet.
     pub consumers: Vec<ClaimConsumer>,
@@ -135,6 +137,9 @@ impl PreparedResult {
 impl PreparedClaim {
     /// Its namespace and name, for messages.
     pub fn full_name(&self) -> String {
+        if self.is_recovered() {
+            return format!("with uid {}", self.uid);
+        }
         format!("{}/{}", self.namespace, self.name)
     }
 
@@ -221,6 +226,23 @@ impl ClaimLedger {
         supply: &ClaimSupply,
         limits: &LedgerLimits<'_>,
     ) -> Result<PrepareDecision, LedgerError> {
+        let recovered = self.take_recovered(&claim.uid);
+        let had = recovered.as_ref().map(PreparedClaim::cpus).unwrap_or_default();
+        let decision = self.decide(claim, supply, limits, &had);
+        if let Some(recovered) = recovered.filter(|_| decision != Ok(PrepareDecision::Prepared)) {
+            self.claims.insert(claim.uid.clone(), recovered);
+        }
+        decision
+    }
+
+    /// Decides about a claim, which keeps CPUs that it `had`.
+    fn decide(
+        &mut self,
+        claim: &ClaimAllocation,
+        supply: &ClaimSupply,
+        limits: &LedgerLimits<'_>,
+        had: &CpuSet,
+    ) -> Result<PrepareDecision, LedgerError> {
         let name = || format!("{}/{}", claim.namespace, claim.name);
         let known = self.claims.get(&claim.uid);
         let is_same = |known: &PreparedClaim| known.results.iter().map(|own| &own.result).eq(&claim.results);
@@ -252,7 +274,7 @@ impl ClaimLedger {
         if let Some(shortage) = self.shortage(&wants, supply) {
             return Ok(PrepareDecision::Wait(shortage));
         }
-        let results = match self.choose(claim, wants, supply, limits.interrupt_cpus) {
+        let results = match self.choose(claim, wants, supply, (limits.interrupt_cpus, had)) {
             Ok(results) => results,
             Err(shortage) => return Ok(PrepareDecision::Wait(shortage)),
         };
@@ -270,9 +292,9 @@ impl ClaimLedger {
     }
 
     /// Answers for a claim that is prepared already, without its object: consumers stay as they are. None for
-    /// an unknown claim.
+    /// an unknown claim, and for one of which only the CPUs are known.
     pub fn repeat(&mut self, uid: &ClaimUid) -> Option<PrepareDecision> {
-        let known = self.claims.get_mut(uid)?;
+        let known = self.claims.get_mut(uid).filter(|known| !known.is_recovered())?;
         let is_changed = known.boot_id != self.boot_id;
         known.boot_id.clone_from(&self.boot_id);
         Some(PrepareDecision::Repeated { is_changed })

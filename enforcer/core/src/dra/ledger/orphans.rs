@@ -1,7 +1,8 @@
 //! Claims that nothing needs any more, though the kubelet never said so.
 //!
 //! Invariant: a claim is released only if it has no container in this boot, the kubelet does not hold it, the
-//! API server does not know its uid, and all of that was so for five minutes.
+//! API server does not know its uid, and all of that was so for five minutes. A recovered claim has no name
+//! by which the API server could be asked: there the node alone counts.
 
 use super::{ClaimLedger, ClaimUid, PreparedClaim};
 
@@ -31,7 +32,9 @@ impl ClaimLedger {
         let is_unneeded = |claim: &&PreparedClaim| {
             let found = evidence(claim);
             let has_ended = claim.boot_id != *boot || !found.has_container;
-            has_ended && !found.is_held_by_kubelet && found.is_gone_from_api
+            // Without its name the API server cannot be asked.
+            let is_gone = found.is_gone_from_api || claim.is_recovered();
+            has_ended && !found.is_held_by_kubelet && is_gone
         };
         let unneeded: Vec<ClaimUid> =
             self.claims.values().filter(is_unneeded).map(|claim| claim.uid.clone()).collect();

@@ -26,11 +26,21 @@ pub struct CpuRepair {
 impl ClaimLedger {
     /// Makes the claims fit the machine. Returns the claims that have other CPUs now, in order of uid.
     pub fn settle(&mut self, supply: &ClaimSupply) -> Vec<CpuRepair> {
+        if supply.nodes().is_empty() {
+            // Nothing is known of the machine yet.
+            return Vec::new();
+        }
         let present = supply.cpus();
         let before: Vec<(ClaimUid, CpuSet)> =
             self.claims.values().map(|claim| (claim.uid.clone(), claim.cpus())).collect();
-        for result in self.claims.values_mut().flat_map(|claim| &mut claim.results) {
-            result.cpus = result.cpus.intersection(&present);
+        for claim in self.claims.values_mut() {
+            let is_recovered = claim.is_recovered();
+            for result in &mut claim.results {
+                result.cpus = result.cpus.intersection(&present);
+                if is_recovered {
+                    result.amounts.cpus = result.cpus.len() as u64;
+                }
+            }
         }
         let mut taken = self.exclusive_cpus();
         let options = CpuOptions { align_by_uncore_cache: true, ..CpuOptions::default() };

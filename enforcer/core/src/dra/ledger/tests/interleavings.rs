@@ -20,6 +20,8 @@ enum Step {
     /// These CPUs are not there, or the kubelet's.
     Machine(Vec<u32>),
     Orphans(u8),
+    /// The state is lost, and the CDI files are not.
+    Loss,
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -32,6 +34,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => any::<bool>().prop_map(|reboots| Step::Crash { reboots }),
         2 => prop::collection::vec(0u32..32, 0..10).prop_map(Step::Machine),
         1 => (0u8..8).prop_map(Step::Orphans),
+        1 => Just(Step::Loss),
     ]
 }
 
@@ -101,6 +104,17 @@ fn machine_without(gone: &CpuSet) -> ClaimSupply {
     supply(LINE, &BudgetOptions::default(), &gone.to_string())
 }
 
+/// The request for a prepared claim.
+fn asked_again(known: &PreparedClaim) -> ClaimAllocation {
+    ClaimAllocation {
+        uid: known.uid.clone(),
+        namespace: known.namespace.clone(),
+        name: known.name.clone(),
+        consumers: known.consumers.clone(),
+        results: known.results.iter().map(|result| result.result.clone()).collect(),
+    }
+}
+
 impl Course {
     fn prepare(&mut self, claim: ClaimAllocation) -> Result<(), TestCaseError> {
         let before = self.ledger.clone();
@@ -130,13 +144,7 @@ impl Course {
 
     fn ask_again(&mut self, uid: &ClaimUid) -> Result<(), TestCaseError> {
         let Some(known) = self.expected.get(uid) else { return Ok(()) };
-        let claim = ClaimAllocation {
-            uid: known.uid.clone(),
-            namespace: known.namespace.clone(),
-            name: known.name.clone(),
-            consumers: known.consumers.clone(),
-            results: known.results.iter().map(|result| result.result.clone()).collect(),
-        };
+        let claim = asked_again(known);
         let had = self.ledger.claim(uid).unwrap().results.clone();
         let decision = self.ledger.prepare(&claim, &self.machine, &limits()).unwrap();
         let is_repeated = matches!(decision, PrepareDecision::Repeated { .. });
@@ -196,6 +204,28 @@ impl Course {
         self.heal()
     }
 
+    /// Every claim is prepared again; one that cannot be, as it has lost CPUs before, is given up.
+    fn lose(&mut self) -> Result<(), TestCaseError> {
+        let before =
+            std::mem::replace(&mut self.ledger, ClaimLedger::new("n1", &format!("boot {}", self.boot)));
+        for claim in before.claims() {
+            self.ledger.recover(claim.uid.clone(), &claim.cpus(), &self.machine);
+        }
+        prop_assert_eq!(self.ledger.exclusive_cpus(), before.exclusive_cpus());
+        for claim in before.claims() {
+            let others = self.ledger.claims().filter(|other| other.uid != claim.uid);
+            let others = others.fold(CpuSet::new(), |cpus, other| cpus.union(&other.cpus()));
+            self.expected.remove(&claim.uid);
+            self.prepare(asked_again(claim))?;
+            if self.expected.contains_key(&claim.uid) {
+                prop_assert!(self.ledger.claim(&claim.uid).unwrap().cpus().is_disjoint(&others));
+            } else {
+                prop_assert!(self.ledger.unprepare(&claim.uid).is_some());
+            }
+        }
+        self.heal()
+    }
+
     /// Nothing is lost, leaked or changed.
     fn check(&self) -> Result<(), TestCaseError> {
         let uids = self.ledger.claims().map(|claim| &claim.uid);
@@ -222,6 +252,7 @@ fn play(steps: &[Step]) -> Result<(), TestCaseError> {
             Step::Crash { reboots } => course.crash(*reboots)?,
             Step::Machine(gone) => course.change_machine(gone)?,
             Step::Orphans(number) => course.release_orphan(at * 1_000, &uid(*number))?,
+            Step::Loss => course.lose()?,
         }
         course.check()?;
     }
