@@ -29,6 +29,9 @@ use tokio::{
 };
 
 use super::{
+    lock::ClaimLock,
+    running::{RunningCall, RunningCalls},
+    runtime_link::{RuntimeLink, RuntimeWait},
     source::{ClaimSource, UnreadClaim},
     store::ClaimStore,
 };
@@ -37,9 +40,12 @@ use crate::wall_clock;
 /// Longest time of a call: the kubelet gives it up after 45 s.
 const LIMIT: Duration = Duration::from_secs(40);
 /// Longest time of one try to read a claim.
-const READ_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const READ_LIMIT: Duration = Duration::from_secs(5);
 /// Time between two tries.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// Why a claim is not prepared that the kubelet gives up at the same time.
+const GIVEN_UP: &str = "the kubelet has given it up meanwhile";
 
 /// Longest reason of others, in characters.
 const LONGEST_REASON: usize = 500;
@@ -65,11 +71,18 @@ pub struct ClaimDriver {
     state: Mutex<DriverState>,
     /// Number of changes of the ledger.
     changes: watch::Sender<u64>,
+    /// Calls that prepare claims.
+    running: RunningCalls,
+    runtime: RuntimeLink,
+    /// Keeps other daemons from the claims of this node.
+    #[expect(dead_code, reason = "it is held, not read")]
+    lock: Option<ClaimLock>,
+    began: Instant,
 }
 
-struct DriverState {
-    ledger: ClaimLedger,
-    supply: ClaimSupply,
+pub(super) struct DriverState {
+    pub(super) ledger: ClaimLedger,
+    pub(super) supply: ClaimSupply,
     interrupt_cpus: CpuSet,
 }
 
@@ -86,7 +99,44 @@ impl ClaimDriver {
         let is_unwritten = !ledger.settle(&supply).is_empty();
         let state = Mutex::new(DriverState { ledger, supply, interrupt_cpus: CpuSet::new() });
         let deciding = Mutex::new(is_unwritten);
-        Self { settings, store, source, deciding, state, changes: watch::Sender::new(0) }
+        Self {
+            settings,
+            store,
+            source,
+            deciding,
+            state,
+            changes: watch::Sender::new(0),
+            running: RunningCalls::default(),
+            runtime: RuntimeLink::new(),
+            lock: None,
+            began: Instant::now(),
+        }
+    }
+
+    /// Holds the lock of the claims' state as long as it is there.
+    #[must_use]
+    pub fn with_lock(self, lock: ClaimLock) -> Self {
+        Self { lock: Some(lock), ..self }
+    }
+
+    /// Lets new claims wait so for the container runtime.
+    #[must_use]
+    pub fn with_runtime_wait(mut self, wait: RuntimeWait) -> Self {
+        self.runtime.wait = wait;
+        self
+    }
+
+    /// The container runtime has told all its containers, and tells changes from now on: new claims need not
+    /// wait any more.
+    pub fn containers_known(&self) {
+        self.runtime.set_told();
+        self.tell();
+    }
+
+    /// The link to the container runtime is lost.
+    pub fn runtime_lost(&self) {
+        self.runtime.set_lost();
+        self.tell();
     }
 
     /// Tells each change of the ledger.
@@ -111,12 +161,14 @@ impl ClaimDriver {
     /// The health of these devices, as the kubelet is told it.
     #[must_use]
     pub fn health(&self, devices: &[String]) -> DeviceHealthReport {
+        let runtime_fault = self.runtime.fault();
         let state = self.state();
         let mut ailing: BTreeMap<String, String> = (state.ledger.ailing_devices().into_iter())
             .map(|(device, message)| (device.to_string(), message))
             .collect();
         let condition = |name: &String| {
-            let ailing = ailing.remove(name).map(DeviceCondition::Unhealthy);
+            let ailing = ailing.remove(name).or_else(|| runtime_fault.map(str::to_owned));
+            let ailing = ailing.map(DeviceCondition::Unhealthy);
             (name.clone(), ailing.unwrap_or(DeviceCondition::Healthy))
         };
         let devices = devices.iter().map(condition).collect();
@@ -153,16 +205,29 @@ impl ClaimDriver {
         Ok(())
     }
 
-    fn deciding(&self) -> MutexGuard<'_, bool> {
+    pub(super) fn deciding(&self) -> MutexGuard<'_, bool> {
         self.deciding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state(&self) -> MutexGuard<'_, DriverState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, DriverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn tell(&self) {
+    pub(super) fn tell(&self) {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    pub(super) const fn store(&self) -> &ClaimStore {
+        &self.store
+    }
+
+    pub(super) fn source(&self) -> &dyn ClaimSource {
+        &*self.source
+    }
+
+    /// Time since the start of the driver.
+    pub(super) fn age(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// The claim as the API server has it; tried again until then, or once.
@@ -186,17 +251,33 @@ impl ClaimDriver {
         let until = Instant::now() + LIMIT;
         let no_uid = || format!("claim {}: {} is no uid", shown(&claim), printable_within(&claim.uid, 80));
         let uid = ClaimUid::parse(&claim.uid).ok_or_else(no_uid)?;
+        let running = self.running.begin(&uid);
+        tokio::select! {
+            biased;
+            () = running.given_up() => Err(was_given_up(&claim)),
+            answer = self.prepare_until(&claim, &running, &uid, until) => answer,
+        }
+    }
+
+    async fn prepare_until(
+        &self,
+        claim: &KubeletClaim,
+        running: &RunningCall<'_>,
+        uid: &ClaimUid,
+        until: Instant,
+    ) -> Result<Vec<PreparedDevice>, String> {
         let (is_known, node) = {
             let state = self.state();
-            (state.ledger.claim(&uid).is_some(), state.ledger.node().to_owned())
+            let known = state.ledger.claim(uid).filter(|known| !known.is_recovered());
+            (known.is_some(), state.ledger.node().to_owned())
         };
-        let object = match self.object(&claim, until, is_known).await {
+        let object = match self.object(claim, until, is_known).await {
             Ok(object) => object,
             // What was given up need not be prepared again.
-            Err(unread) if is_known && !unread.is_gone() => return self.answer_again(&uid),
+            Err(unread) if is_known && !unread.is_gone() => return self.answer_again(uid, running),
             Err(unread) => {
                 let why = printable_within(unread.why(), LONGEST_REASON);
-                return Err(format!("reading claim {}: {why}", shown(&claim)));
+                return Err(format!("reading claim {}: {why}", shown(claim)));
             }
         };
         let context = ClaimContext {
@@ -206,23 +287,34 @@ impl ClaimDriver {
             missing: self.settings.missing,
         };
         let allocation = ClaimAllocation::read(&object, &context)
-            .map_err(|error| format!("claim {}: {error}", shown(&claim)))?;
+            .map_err(|error| format!("claim {}: {error}", shown(claim)))?;
+        if !is_known {
+            let told = self.runtime.wait(until).await;
+            told.map_err(|untold| format!("claim {}: {untold}", shown(claim)))?;
+        }
         let mut changes = self.changes();
         loop {
             changes.borrow_and_update();
-            let shortage = match self.decide(&allocation)? {
+            let shortage = match self.decide(&allocation, running)? {
                 Ok(devices) => return Ok(devices),
                 Err(shortage) => shortage,
             };
             if !matches!(timeout_at(until, changes.changed()).await, Ok(Ok(()))) {
-                return Err(format!("claim {}: {shortage}", shown(&claim)));
+                return Err(format!("claim {}: {shortage}", shown(claim)));
             }
         }
     }
 
     /// One decision: devices, or what is short.
-    fn decide(&self, claim: &ClaimAllocation) -> Result<Result<Vec<PreparedDevice>, String>, String> {
+    fn decide(
+        &self,
+        claim: &ClaimAllocation,
+        running: &RunningCall<'_>,
+    ) -> Result<Result<Vec<PreparedDevice>, String>, String> {
         let mut is_unwritten = self.deciding();
+        if running.is_given_up() {
+            return Err(format!("claim {}/{}: {GIVEN_UP}", claim.namespace, claim.name));
+        }
         let (mut next, supply, interrupt_cpus) = {
             let state = self.state();
             (state.ledger.clone(), state.supply.clone(), state.interrupt_cpus.clone())
@@ -243,8 +335,11 @@ impl ClaimDriver {
     }
 
     /// The answer of a prepared claim while the API server does not tell of it.
-    fn answer_again(&self, uid: &ClaimUid) -> Result<Vec<PreparedDevice>, String> {
+    fn answer_again(&self, uid: &ClaimUid, running: &RunningCall<'_>) -> Result<Vec<PreparedDevice>, String> {
         let mut is_unwritten = self.deciding();
+        if running.is_given_up() {
+            return Err(format!("claim {uid}: {GIVEN_UP}"));
+        }
         let mut next = self.state().ledger.clone();
         self.catch_up(&mut is_unwritten, &next)?;
         let repeated = next.repeat(uid);
@@ -280,6 +375,7 @@ impl ClaimDriver {
         // A uid that is none was never prepared.
         let Some(uid) = ClaimUid::parse(&claim.uid) else { return Ok(()) };
         let mut is_unwritten = self.deciding();
+        self.running.give_up(&uid);
         let (mut next, supply) = {
             let state = self.state();
             (state.ledger.clone(), state.supply.clone())
@@ -301,6 +397,10 @@ impl ClaimDriver {
         self.tell();
         Ok(())
     }
+}
+
+fn was_given_up(claim: &KubeletClaim) -> String {
+    format!("claim {}: {GIVEN_UP}", shown(claim))
 }
 
 fn shown(claim: &KubeletClaim) -> String {

@@ -9,11 +9,20 @@
 //! The ledger's lock is not held while a claim waits, so that another one can be given up meanwhile.
 
 mod driver;
+mod lock;
+mod orphans;
+mod running;
+mod runtime_link;
 mod source;
 mod store;
+mod take_over;
 
 pub use self::{
     driver::{ClaimDriver, DriverSettings},
+    lock::{ClaimLock, ClaimStateError},
+    orphans::ClaimsInUse,
+    runtime_link::RuntimeWait,
     source::{ApiClaims, ClaimSource, ReadAnswer, UnreadClaim},
     store::{ClaimStore, StoredLedger},
+    take_over::TakenClaims,
 };

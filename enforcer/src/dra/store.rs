@@ -10,7 +10,6 @@ use std::{
 
 use enforcer_core::dra::{ClaimLedger, ClaimUid, PreparedClaim, cdi};
 use enforcer_host::file_error::{FileError, failed};
-use numa_topology::set::CpuSet;
 
 use crate::whole_file;
 
@@ -34,7 +33,7 @@ pub struct StoredLedger {
     /// The ledger; empty if there was none, or a damaged one.
     pub ledger: ClaimLedger,
     /// What is wrong with the file, and where it is kept. Containers of claims that nothing tells of any more
-    /// may run: their files stay, and [`ClaimStore::cpus_of_unknown`] are not given to others.
+    /// may run: [`ClaimStore::take_over`] takes these up by their files.
     pub damage: Option<String>,
 }
 
@@ -81,23 +80,8 @@ impl ClaimStore {
         fs::File::open(above).and_then(|folder| folder.sync_all()).map_err(failed("writing", above))
     }
 
-    /// CPUs of claims that have a file and are not in the ledger.
-    ///
-    /// # Errors
-    /// If the directory cannot be listed.
-    pub fn cpus_of_unknown(&self, ledger: &ClaimLedger) -> Result<CpuSet, FileError> {
-        let mut cpus = CpuSet::new();
-        for (path, uid) in self.files()? {
-            if ledger.claim(&uid).is_none() {
-                let text = fs::read_to_string(&path).unwrap_or_default();
-                cpus.extend(&cdi::cpus_of_text(&text).unwrap_or_default());
-            }
-        }
-        Ok(cpus)
-    }
-
     /// The files of claims.
-    fn files(&self) -> Result<Vec<(PathBuf, ClaimUid)>, FileError> {
+    pub(super) fn files(&self) -> Result<Vec<(PathBuf, ClaimUid)>, FileError> {
         let entries = match fs::read_dir(&self.cdi) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(failed("listing", &self.cdi))?,
@@ -127,20 +111,21 @@ impl ClaimStore {
         remove(&self.cdi.join(cdi::file_name(uid)))
     }
 
-    /// Makes the directory fit the ledger: files of unknown claims go, and missing ones come. Not after
-    /// damage, when claims are unknown that containers have.
+    /// Makes the directory fit the ledger: files of unknown claims go, and missing ones come. A recovered
+    /// claim keeps the file that tells of it.
     ///
     /// # Errors
     /// Of the first file that cannot be written or removed; all others are.
     pub fn tidy(&self, ledger: &ClaimLedger) -> Result<(), FileError> {
         let unknown = self.files()?.into_iter().filter(|(_, uid)| ledger.claim(uid).is_none());
         let removed: Vec<_> = unknown.map(|(path, _)| remove(&path)).collect();
-        let added: Vec<_> = ledger.claims().map(|claim| self.add(claim)).collect();
+        let whole = ledger.claims().filter(|claim| !claim.is_recovered());
+        let added: Vec<_> = whole.map(|claim| self.add(claim)).collect();
         removed.into_iter().chain(added).collect()
     }
 }
 
-fn create_above(path: &Path) -> Result<(), FileError> {
+pub(super) fn create_above(path: &Path) -> Result<(), FileError> {
     let Some(above) = path.parent() else { return Ok(()) };
     fs::create_dir_all(above).map_err(failed("creating", above))
 }

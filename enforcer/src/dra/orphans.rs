@@ -1,0 +1,93 @@
+//! Gives up claims that nothing needs any more, though the kubelet never said so: its disk was wiped, or it
+//! forgot a pod.
+
+use std::collections::BTreeSet;
+
+use enforcer_core::dra::{ClaimUid, OrphanEvidence, PreparedClaim};
+use enforcer_runtime::dra::KubeletClaim;
+use tokio::time::timeout;
+
+use super::driver::{ClaimDriver, READ_LIMIT};
+
+/// Which claims are in use, as the node knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClaimsInUse {
+    /// Claims that containers name.
+    pub by_containers: BTreeSet<ClaimUid>,
+    /// Claims that the kubelet holds.
+    pub by_kubelet: BTreeSet<ClaimUid>,
+}
+
+impl ClaimsInUse {
+    fn contains(&self, uid: &ClaimUid) -> bool {
+        self.by_containers.contains(uid) || self.by_kubelet.contains(uid)
+    }
+}
+
+impl ClaimDriver {
+    /// Gives up the claims that have been in no use for five minutes and that the API server does not have.
+    /// Call it about once a minute with what the node knows now; not while that cannot be asked. It returns
+    /// what was given up.
+    ///
+    /// # Errors
+    /// If that cannot be written.
+    pub async fn release_orphans(&self, used: &ClaimsInUse) -> Result<Vec<PreparedClaim>, String> {
+        let unused = self.claims_but(|claim| used.contains(&claim.uid));
+        let mut gone = BTreeSet::new();
+        for claim in unused {
+            let Some(uid) = ClaimUid::parse(&claim.uid) else { continue };
+            match timeout(READ_LIMIT, self.source().read(&claim)).await {
+                Ok(Ok(_present)) => {}
+                Ok(Err(unread)) if unread.is_gone() => drop(gone.insert(uid)),
+                // The others cannot be asked either.
+                Ok(Err(_)) | Err(_) => break,
+            }
+        }
+        self.give_up_orphans(|claim| OrphanEvidence {
+            has_container: used.by_containers.contains(&claim.uid),
+            is_held_by_kubelet: used.by_kubelet.contains(&claim.uid),
+            is_gone_from_api: gone.contains(&claim.uid),
+        })
+    }
+
+    /// The named claims of the ledger but some.
+    fn claims_but(&self, is_used: impl Fn(&PreparedClaim) -> bool) -> Vec<KubeletClaim> {
+        let state = self.state();
+        let claims = state.ledger.claims().filter(|claim| !claim.is_recovered() && !is_used(claim));
+        let named = claims.map(|claim| KubeletClaim {
+            uid: claim.uid.to_string(),
+            namespace: claim.namespace.clone(),
+            name: claim.name.clone(),
+        });
+        named.collect()
+    }
+
+    /// The decision, and its writes: the state file first, for a file without a claim gives nothing.
+    fn give_up_orphans(
+        &self,
+        evidence: impl Fn(&PreparedClaim) -> OrphanEvidence,
+    ) -> Result<Vec<PreparedClaim>, String> {
+        let mut is_unwritten = self.deciding();
+        let (mut next, supply) = {
+            let state = self.state();
+            (state.ledger.clone(), state.supply.clone())
+        };
+        let released = next.release_orphans(self.age().as_secs(), evidence);
+        if released.is_empty() {
+            // Since when a claim is unused is in the ledger, and not on disk.
+            self.state().ledger = next;
+            return Ok(released);
+        }
+        next.settle(&supply);
+        if let Err(error) = self.store().write(&next) {
+            *is_unwritten = true;
+            return Err(error.to_string());
+        }
+        // Also the files of claims that have got CPUs now; what fails is caught up with.
+        *is_unwritten = self.store().tidy(&next).is_err();
+        self.state().ledger = next;
+        drop(is_unwritten);
+        self.tell();
+        Ok(released)
+    }
+}

@@ -1,0 +1,97 @@
+//! Whether the container runtime has told which containers there are.
+//!
+//! Before that, containers of an earlier daemon's claims may run that the ledger does not know to be
+//! running, so what is free is not known. A new claim waits, for a grace or until the runtime has told,
+//! within the time that the kubelet gives a call.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+/// How long claims wait for the container runtime.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuntimeWait {
+    /// For this time after the start of the driver. Containers are corrected when the runtime tells of them.
+    Grace(Duration),
+    /// Until the runtime has told, or the call ends.
+    Required,
+}
+
+impl Default for RuntimeWait {
+    /// A grace of 20 s.
+    fn default() -> Self {
+        Self::Grace(Duration::from_secs(20))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LinkState {
+    /// The runtime has not told its containers yet.
+    Untold,
+    /// They are known, and changes are told.
+    Told,
+    /// The runtime tells no changes any more.
+    Lost,
+}
+
+/// The link to the container runtime, as claims see it.
+#[derive(Debug)]
+pub(super) struct RuntimeLink {
+    state: watch::Sender<LinkState>,
+    pub(super) wait: RuntimeWait,
+    began: Instant,
+}
+
+impl RuntimeLink {
+    /// Of a driver that starts now.
+    pub(super) fn new() -> Self {
+        Self {
+            state: watch::Sender::new(LinkState::Untold),
+            wait: RuntimeWait::default(),
+            began: Instant::now(),
+        }
+    }
+
+    pub(super) fn set_told(&self) {
+        self.state.send_replace(LinkState::Told);
+    }
+
+    pub(super) fn set_lost(&self) {
+        self.state.send_replace(LinkState::Lost);
+    }
+
+    /// What is wrong with it; `None` as long as it may come.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        let grace = match self.wait {
+            RuntimeWait::Grace(grace) => grace,
+            RuntimeWait::Required => Duration::ZERO,
+        };
+        match *self.state.borrow() {
+            LinkState::Told => None,
+            LinkState::Untold if self.began.elapsed() < grace => None,
+            LinkState::Untold => Some("the container runtime has not told its containers (NRI)"),
+            LinkState::Lost => Some("the link to the container runtime is lost (NRI)"),
+        }
+    }
+
+    /// Waits until the containers are known, or the grace is over.
+    ///
+    /// # Errors
+    /// What was waited for, at the end of the call.
+    pub(super) async fn wait(&self, until: Instant) -> Result<(), &'static str> {
+        let grace_end = match self.wait {
+            RuntimeWait::Grace(grace) => Some(self.began + grace),
+            RuntimeWait::Required => None,
+        };
+        let mut state = self.state.subscribe();
+        let told = state.wait_for(|state| *state == LinkState::Told);
+        let is_told = timeout_at(grace_end.unwrap_or(until).min(until), told).await.is_ok();
+        if is_told || grace_end.is_some_and(|end| end <= Instant::now()) {
+            return Ok(());
+        }
+        Err(self.fault().unwrap_or("the container runtime has not told its containers yet (NRI)"))
+    }
+}

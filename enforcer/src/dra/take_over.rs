@@ -1,0 +1,160 @@
+//! The start of a driver: what an earlier daemon has left becomes its ledger.
+
+use std::{fs, io};
+
+use enforcer_core::dra::{ClaimLedger, ClaimSupply, cdi};
+
+use super::{
+    lock::{ClaimLock, ClaimStateError},
+    store::{ClaimStore, StoredLedger, create_above},
+};
+
+/// The claims of the node, taken over from an earlier daemon.
+#[derive(Debug)]
+pub struct TakenClaims {
+    /// The ledger, as it is on disk.
+    pub ledger: ClaimLedger,
+    /// What was wrong with the state file; then claims are in the ledger by their CPUs alone
+    /// ([`ClaimLedger::recover`]).
+    pub damage: Option<String>,
+    /// For the driver to hold ([`super::ClaimDriver::with_lock`]): without it another daemon may write.
+    pub lock: ClaimLock,
+}
+
+impl ClaimStore {
+    /// Locks the claims of this node, reads the state file and makes the files of the Container Device
+    /// Interface fit it. After damage, or without a state file, claims of these files are recovered, and
+    /// their files stay.
+    ///
+    /// # Errors
+    /// If another daemon serves the claims, or a file cannot be read, kept aside or written.
+    pub fn take_over(
+        &self,
+        (node, boot_id): (&str, &str),
+        supply: &ClaimSupply,
+    ) -> Result<TakenClaims, ClaimStateError> {
+        create_above(&self.state)?;
+        let lock = ClaimLock::take(&self.state.with_added_extension("lock"))?;
+        let is_absent =
+            fs::symlink_metadata(&self.state).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let StoredLedger { mut ledger, mut damage } = self.load(node, boot_id)?;
+        if is_absent || damage.is_some() {
+            for (path, uid) in self.files()? {
+                let text = fs::read_to_string(&path).unwrap_or_default();
+                ledger.recover(uid, &cdi::cpus_of_text(&text).unwrap_or_default(), supply);
+            }
+            let claims = ledger.claims().count();
+            if is_absent && claims > 0 {
+                let (state, cdi) = (self.state.display(), self.cdi.display());
+                damage = Some(format!("{state}: it is missing, and {claims} claims have files in {cdi}"));
+            }
+        }
+        if damage.is_some() {
+            // A daemon that starts next finds no damage, and the claims.
+            self.write(&ledger)?;
+        }
+        self.tidy(&ledger)?;
+        Ok(TakenClaims { ledger, damage, lock })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use enforcer_core::dra::{BudgetOptions, ClaimUid};
+    use numa_placement::{Inventory, settings::PlacementSettings};
+    use numa_topology::{set::CpuSet, synth::Machine};
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn store(dir: &TempDir) -> ClaimStore {
+        let (state, cdi) = (dir.path().join("state/dra.json"), dir.path().join("cdi"));
+        ClaimStore { state, cdi, compatible: false }
+    }
+
+    fn take_over(store: &ClaimStore) -> Result<TakenClaims, ClaimStateError> {
+        let machine = Machine::new().sockets(2).cores(4).build();
+        let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap();
+        let supply = ClaimSupply::new(&inventory, &BudgetOptions::default(), &CpuSet::new());
+        store.take_over(("n1", "boot"), &supply)
+    }
+
+    /// A file that a claim with these CPUs has.
+    fn put_file(store: &ClaimStore, uid: &str, cpus: &str) -> String {
+        let variables = json!([format!("NUMA_ENFORCER_CLAIM_{uid}={cpus};0")]);
+        let text = json!({"devices": [{"containerEdits": {"env": variables}}]}).to_string();
+        let path = store.cdi.join(cdi::file_name(&ClaimUid::parse(uid).unwrap()));
+        fs::create_dir_all(&store.cdi).unwrap();
+        fs::write(path, &text).unwrap();
+        text
+    }
+
+    fn files(store: &ClaimStore) -> Vec<String> {
+        let entries = fs::read_dir(&store.cdi).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn second_daemon_is_refused_with_the_lock_and_its_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(&dir);
+        let first = take_over(&store).unwrap();
+        let refused = take_over(&store).unwrap_err().to_string();
+        let lock = store.state.with_added_extension("lock");
+        let own = std::process::id();
+        let expected = format!("{} is held by process {own}: another numa-enforcer", lock.display());
+        assert!(refused.starts_with(&expected), "{refused}");
+        drop(first);
+        take_over(&store).unwrap();
+        // A holder that could not note itself still holds.
+        let _held = take_over(&store).unwrap();
+        fs::write(&lock, "no number").unwrap();
+        let refused = take_over(&store).unwrap_err().to_string();
+        assert!(refused.contains("held by process unknown"), "{refused}");
+    }
+
+    #[test]
+    fn damage_or_a_missing_state_file_withholds_cpus_and_keeps_files_over_restarts() {
+        for damaged in [Some("{\"version\": 1"), None] {
+            let dir = tempfile::tempdir().unwrap();
+            let store = store(&dir);
+            let text = put_file(&store, "uid-x", "1-2,5");
+            put_file(&store, "uid-y", "");
+            fs::write(store.cdi.join("vendor.json"), "{}").unwrap();
+            let all = files(&store);
+            if let Some(damaged) = damaged {
+                fs::create_dir_all(store.state.parent().unwrap()).unwrap();
+                fs::write(&store.state, damaged).unwrap();
+            }
+            let taken = take_over(&store).unwrap();
+            let damage = taken.damage.unwrap();
+            let words = if damaged.is_some() { "dra.json.damaged" } else { "it is missing, and 2 claims" };
+            assert!(damage.contains(words), "{damage}");
+            assert_eq!(taken.ledger.exclusive_cpus().to_string(), "1-2,5");
+            assert_eq!(files(&store), all, "a container of a claim may start again");
+            let path = store.cdi.join("numa-enforcer.io-place_claim-uid-x.json");
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            drop(taken.lock);
+            let again = take_over(&store).unwrap();
+            assert_eq!((again.damage, again.ledger), (None, taken.ledger));
+            assert_eq!(files(&store), all);
+        }
+    }
+
+    #[test]
+    fn first_start_and_a_tidy_one_are_no_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(&dir);
+        assert_eq!(take_over(&store).unwrap().damage, None);
+        assert!(!store.state.exists(), "nothing is written before the first claim");
+        store.write(&ClaimLedger::new("n1", "boot")).unwrap();
+        put_file(&store, "uid-x", "1");
+        let taken = take_over(&store).unwrap();
+        assert_eq!((taken.damage, taken.ledger.claims().count()), (None, 0));
+        assert_eq!(files(&store), Vec::<String>::new(), "the state says that it was given up");
+    }
+}

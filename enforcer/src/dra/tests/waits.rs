@@ -1,0 +1,203 @@
+//! What ends a wait: a runtime that tells its containers, a claim that is given up; and claims that nothing
+//! gives up.
+
+use enforcer_core::dra::PreparedClaim;
+
+use super::*;
+use crate::dra::ClaimsInUse;
+
+/// Prepares a claim beside the test.
+fn begun(
+    driver: &Arc<ClaimDriver>,
+    name: &str,
+) -> tokio::task::JoinHandle<Result<Vec<PreparedDevice>, String>> {
+    let (driver, claim) = (Arc::clone(driver), asked(name));
+    tokio::spawn(async move { driver.prepare(claim).await })
+}
+
+fn health(driver: &ClaimDriver) -> DeviceCondition {
+    driver.health(&["ne-numa0".to_owned()]).devices[0].1.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_claims_wait_for_the_containers_or_a_grace_and_known_ones_do_not() {
+    let rig = Rig::new();
+    for name in ["a", "b"] {
+        rig.has(name, object(name, 0, 2, &["web"]));
+    }
+    let driver = Arc::new(rig.started());
+    let first = begun(&driver, "a");
+    sleep(Duration::from_secs(10)).await;
+    assert!(!first.is_finished());
+    assert_eq!(health(&driver), DeviceCondition::Healthy);
+    driver.containers_known();
+    assert_eq!(first.await.unwrap().unwrap().len(), 1);
+    drop(driver);
+    // The next daemon has no runtime.
+    let driver = Arc::new(rig.started());
+    let begun_at = Instant::now();
+    driver.prepare(asked("a")).await.unwrap();
+    assert_eq!(begun_at.elapsed(), Duration::ZERO, "it has the CPUs already");
+    driver.prepare(asked("b")).await.unwrap();
+    assert_eq!(begun_at.elapsed(), Duration::from_secs(20));
+    let DeviceCondition::Unhealthy(why) = health(&driver) else { panic!("it is told") };
+    assert_eq!(why, "the container runtime has not told its containers (NRI)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn runtime_that_is_required_is_waited_for_and_named() {
+    let rig = Rig::new();
+    for name in ["a", "b"] {
+        rig.has(name, object(name, 0, 2, &["web"]));
+    }
+    let driver = Arc::new(rig.started().with_runtime_wait(RuntimeWait::Required));
+    let begun_at = Instant::now();
+    let error = driver.prepare(asked("a")).await.unwrap_err();
+    assert_eq!(error, "claim shop/a: the container runtime has not told its containers (NRI)");
+    assert!(begun_at.elapsed() >= LIMIT && begun_at.elapsed() < Duration::from_secs(45));
+    assert_eq!(driver.exclusive_cpus(), CpuSet::new());
+    driver.containers_known();
+    driver.prepare(asked("a")).await.unwrap();
+    assert_eq!(health(&driver), DeviceCondition::Healthy);
+    driver.runtime_lost();
+    assert_eq!(
+        health(&driver),
+        DeviceCondition::Unhealthy("the link to the container runtime is lost (NRI)".into())
+    );
+    driver.prepare(asked("a")).await.unwrap();
+    let waiting = begun(&driver, "b");
+    sleep(Duration::from_secs(30)).await;
+    assert!(!waiting.is_finished());
+    driver.containers_known();
+    waiting.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn claim_that_is_given_up_ends_its_calls_wherever_they_wait() {
+    let rig = Rig::new();
+    for (name, cpus) in [("a", 4), ("b", 4), ("c", 2)] {
+        rig.has(name, object(name, 0, cpus, &["web"]));
+    }
+    let driver = Arc::new(rig.started());
+    let given_up = |name: &str| Err(format!("claim shop/{name}: the kubelet has given it up meanwhile"));
+    // For the server, for the runtime, for CPUs.
+    for name in ["absent", "a"] {
+        let call = begun(&driver, name);
+        sleep(Duration::from_secs(2)).await;
+        driver.unprepare(asked(name)).await.unwrap();
+        assert_eq!(call.await.unwrap(), given_up(name));
+    }
+    driver.containers_known();
+    driver.prepare(asked("a")).await.unwrap();
+    let calls = [begun(&driver, "b"), begun(&driver, "b")];
+    sleep(Duration::from_secs(2)).await;
+    driver.unprepare(asked("b")).await.unwrap();
+    for call in calls {
+        assert_eq!(call.await.unwrap(), given_up("b"));
+    }
+    driver.unprepare(asked("a")).await.unwrap();
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(driver.exclusive_cpus(), CpuSet::new(), "nothing is left of the calls");
+    // A claim that is asked for again, by another pod, is prepared.
+    driver.prepare(asked("b")).await.unwrap();
+    assert_eq!(driver.exclusive_cpus().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_that_decides_after_its_claim_was_given_up_takes_nothing() {
+    let rig = Rig::new();
+    rig.has("a", object("a", 0, 2, &["web"]));
+    let driver = rig.driver();
+    let context = ClaimContext {
+        driver: "numa-enforcer.io",
+        pool: "n1",
+        uid: "uid-a",
+        missing: MissingAmounts::Refuse,
+    };
+    let claim = ClaimAllocation::read(&object("a", 0, 2, &["web"]), &context).unwrap();
+    let late = driver.running.begin(&claim.uid);
+    driver.unprepare(asked("a")).await.unwrap();
+    let error = driver.decide(&claim, &late).unwrap_err();
+    assert_eq!(error, "claim shop/a: the kubelet has given it up meanwhile");
+    driver.prepare(asked("a")).await.unwrap();
+    assert!(driver.answer_again(&claim.uid, &late).is_err());
+    assert_eq!(driver.exclusive_cpus().len(), 2);
+}
+
+fn names(released: &[PreparedClaim]) -> Vec<&str> {
+    released.iter().map(|claim| claim.name.as_str()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_that_nothing_knows_any_more_are_given_up_after_five_minutes_and_stay_so() {
+    let rig = Rig::new();
+    // `gone` is what the played server does not know.
+    for name in ["gone", "b"] {
+        rig.has(name, object(name, 0, 2, &["web"]));
+    }
+    let driver = rig.driver();
+    for name in ["gone", "b"] {
+        driver.prepare(asked(name)).await.unwrap();
+    }
+    rig.api.0.lock().unwrap().remove("gone");
+    let uid = ClaimUid::parse("uid-gone").unwrap();
+    let minute = Duration::from_mins(1);
+    let in_container = ClaimsInUse { by_containers: [uid.clone()].into(), ..ClaimsInUse::default() };
+    let held = ClaimsInUse { by_kubelet: [uid].into(), ..ClaimsInUse::default() };
+    let unused = ClaimsInUse::default();
+    for used in [&unused, &in_container, &held] {
+        for _ in 0..4 {
+            assert_eq!(driver.release_orphans(used).await, Ok(Vec::new()));
+            sleep(minute).await;
+        }
+    }
+    let mut changes = driver.changes();
+    changes.borrow_and_update();
+    for _ in 0..5 {
+        assert_eq!(driver.release_orphans(&unused).await, Ok(Vec::new()));
+        sleep(minute).await;
+    }
+    let released = driver.release_orphans(&unused).await.unwrap();
+    assert_eq!(names(&released), ["gone"]);
+    assert!(changes.has_changed().unwrap());
+    assert_eq!((driver.exclusive_cpus().len(), rig.cdi().len()), (2, 1));
+    assert!(!read(&rig.store().state).contains("uid-gone"));
+    drop(driver);
+    assert_eq!(rig.driver().exclusive_cpus().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn claims_are_kept_while_the_server_does_not_say_or_the_disk_is_full() {
+    let rig = Rig::new();
+    for name in ["gone", "away"] {
+        rig.has(name, object(name, 0, 2, &["web"]));
+    }
+    let driver = rig.driver();
+    for name in ["gone", "away"] {
+        driver.prepare(asked(name)).await.unwrap();
+    }
+    rig.api.0.lock().unwrap().clear();
+    let unused = ClaimsInUse::default();
+    // `away` comes first, and the server fails on it.
+    for _ in 0..10 {
+        assert_eq!(driver.release_orphans(&unused).await, Ok(Vec::new()));
+        sleep(Duration::from_mins(1)).await;
+    }
+    rig.has("away", object("away", 0, 2, &["web"]));
+    for _ in 0..6 {
+        assert_eq!(driver.release_orphans(&unused).await, Ok(Vec::new()));
+        sleep(Duration::from_secs(50)).await;
+    }
+    let state = rig.store().state;
+    let kept = read(&state);
+    fs::remove_file(&state).unwrap();
+    fs::create_dir(&state).unwrap();
+    sleep(Duration::from_secs(50)).await;
+    let error = driver.release_orphans(&unused).await.unwrap_err();
+    assert!(error.contains("not a regular file"), "{error}");
+    assert_eq!((driver.exclusive_cpus().len(), rig.cdi().len()), (4, 2), "the files go last");
+    fs::remove_dir(&state).unwrap();
+    fs::write(&state, kept).unwrap();
+    assert_eq!(names(&driver.release_orphans(&unused).await.unwrap()), ["gone"]);
+    assert_eq!(rig.cdi(), ["numa-enforcer.io-place_claim-uid-away.json"]);
+}
