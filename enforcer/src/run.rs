@@ -28,6 +28,7 @@ use self::options::failed;
 pub use self::options::{Overrides, RecordOptions, RunError, RunOptions, declared};
 use crate::{
     config::Configured,
+    dra::DriverSocketFiles,
     engine::{Engine, Gate},
     pace::{LOOK, QUIET_LOOK, TurnSchedule},
     printer::Printer,
@@ -143,6 +144,8 @@ struct RunningDaemon {
     socket: Option<ControlSocket>,
     /// The feature file of node-feature-discovery; it is removed when the daemon ends.
     features: Option<FeatureFile>,
+    /// The sockets of the DRA driver; their files are removed when the daemon ends.
+    _claims: Option<DriverSocketFiles>,
 }
 
 impl RunningDaemon {

@@ -31,17 +31,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::connections::BoxedStream;
+pub(crate) use self::{connections::BoxedStream, socket::ControlSocket};
 pub use self::{control::ControlState, port::ServeError};
 use enforcer_core::policy::Policy;
 use numa_topology::degraded::Degraded;
 use tokio::{runtime::Builder, sync::watch};
 
-use self::{
-    port::PortServer,
-    socket::{ControlSocket, ControlSocketError},
-    token::PortAccess,
-};
+use self::{port::PortServer, socket::ControlSocketError, token::PortAccess};
 use crate::threads::{self, Role};
 use enforcer_report::tick::TickReport;
 

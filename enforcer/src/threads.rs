@@ -43,6 +43,8 @@ pub enum Role {
     Cluster,
     /// Makes the state of the node that is published.
     NodeState,
+    /// Prepares resource claims for the kubelet, and publishes devices.
+    Claims,
     /// Writes what turns decided from.
     Recording,
     /// Writes the record of containers that are being created.
@@ -81,6 +83,7 @@ impl Role {
             | Self::Kubelet
             | Self::Cluster
             | Self::NodeState
+            | Self::Claims
             | Self::Recording
             | Self::Making => CapabilitySet::empty(),
             // `cpuset.mems` and `memory.high` of other users' cgroups; maps of the eBPF programs.

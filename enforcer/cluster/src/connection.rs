@@ -95,6 +95,17 @@ impl ApiConnection {
         Ok(Self { is_of_pod: true, ..Self::new(config)? })
     }
 
+    /// As the account of a kubeconfig if there is one, else as the service account of the pod.
+    ///
+    /// # Errors
+    /// As [`Self::of_kubeconfig`] and [`Self::in_cluster`].
+    pub async fn of_account(kubeconfig: Option<&Path>) -> Result<Self, ConnectError> {
+        match kubeconfig {
+            Some(path) => Self::of_kubeconfig(path).await,
+            None => Self::in_cluster(),
+        }
+    }
+
     /// The account of the pod, read now, because tokens are renewed; `None` where it is another one or cannot
     /// be read.
     pub fn pod_account(&self) -> Option<PodAccount> {

@@ -14,6 +14,8 @@ pub const POOLS: &str = "pools";
 pub(crate) const POOLS_POLICY: &str = "topology-aware";
 /// Engine name of a grant of another owner.
 pub const OTHERS: &str = "others";
+/// Engine name of what resource claims give a container.
+pub const CLAIMS: &str = "claims";
 /// Engine name of the grant of a container that runs without a place.
 pub const UNPLACED: &str = "none";
 
@@ -27,7 +29,7 @@ pub(crate) fn fixed_name<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Fi
 
 /// The same name as in the code.
 pub fn known_name(text: &str) -> Option<FixedName> {
-    let others = ["", OTHERS, UNPLACED, HINTS, POOLS, POOLS_POLICY];
+    let others = ["", OTHERS, CLAIMS, UNPLACED, HINTS, POOLS, POOLS_POLICY];
     let policies = TopologyPolicy::ALL.into_iter().map(TopologyPolicy::as_str);
     policies.chain(others).find(|name| *name == text)
 }

@@ -14,11 +14,15 @@ use numa_topology::{
 
 use crate::{CgroupPath, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, PodName};
 
-pub use crate::engine_name::{OTHERS, UNPLACED};
+pub use crate::engine_name::{CLAIMS, OTHERS, UNPLACED};
 /// Namespace of holders from the kubelet's own lists. No namespace of Kubernetes starts with `-`.
 pub const CLAIMED: &str = "-claimed";
 /// Namespace of containers that were created with CPUs.
 pub const GIVEN: &str = "-given";
+/// Namespace of resource claims that have CPUs.
+pub(crate) const RESOURCE_CLAIMS: &str = "-resource-claims";
+/// Namespace of containers that have what resource claims give them.
+pub(crate) const CLAIMING: &str = "-claiming";
 /// Namespace of cgroups with a cpuset partition.
 pub(crate) const PARTITION: &str = "-partition";
 /// Namespace of cgroups that other owners have pinned to CPUs, for advice about a place beside them.
@@ -74,9 +78,29 @@ impl Holder {
         self.pod().namespace == GIVEN
     }
 
+    /// Holder of the exclusive CPUs of a resource claim.
+    pub fn resource_claim(uid: &str) -> Self {
+        Self::new(PodName::new(RESOURCE_CLAIMS, uid), String::new())
+    }
+
+    /// Is it the holder of a resource claim?
+    pub fn is_resource_claim(&self) -> bool {
+        self.pod().namespace == RESOURCE_CLAIMS
+    }
+
+    /// Holder of a container that has what resource claims give it, by its id.
+    pub fn claiming(id: &str, container: &str) -> Self {
+        Self::new(PodName::new(CLAIMING, id), container.to_owned())
+    }
+
+    /// Is it the holder of such a container?
+    pub fn is_claiming(&self) -> bool {
+        self.pod().namespace == CLAIMING
+    }
+
     /// Is it one of the holders for resources outside the runtime's containers?
     pub fn is_apart(&self) -> bool {
-        [PARTITION, HUGEPAGES, SELF_PLACED].contains(&self.pod().namespace.as_str())
+        [PARTITION, HUGEPAGES, SELF_PLACED, RESOURCE_CLAIMS].contains(&self.pod().namespace.as_str())
     }
 
     /// Holder of a cgroup with a cpuset partition; the root cgroup stands for partitions with an unknown
@@ -133,6 +157,10 @@ impl Holder {
                 let (rank, pod) = if name.contains('/') { (0, "pod") } else { (1, "the pod with uid") };
                 let source = printable(&grant.reason);
                 (rank, format!("exclusive to {pod} {}{container} by the kubelet ({source})", printable(name)))
+            }
+            RESOURCE_CLAIMS => (1, grant.reason.clone()),
+            CLAIMING => {
+                (0, format!("exclusive to container {}{container}: {}", printable(name), grant.reason))
             }
             GIVEN => (1, format!("exclusive to container {}{container}: {}", printable(name), grant.reason)),
             _ => (0, format!("exclusive to {self}")),

@@ -16,7 +16,6 @@ use std::{
 use enforcer_core::dra::{
     AnsweredDevice, ClaimAllocation, ClaimContext, ClaimLedger, ClaimSupply, ClaimUid, LedgerLimits,
     MissingAmounts, PrepareDecision, PreparedClaim,
-    binding::{Bound, ContainerHints, bind},
 };
 use enforcer_runtime::dra::{
     BoxedAnswer, ClaimCalls, DeviceCondition, DeviceHealthReport, KubeletClaim, PreparedDevice,
@@ -30,6 +29,7 @@ use tokio::{
 
 use super::{
     lock::ClaimLock,
+    places::ClaimPlaces,
     running::{RunningCall, RunningCalls},
     runtime_link::{RuntimeLink, RuntimeWait},
     source::{ClaimSource, UnreadClaim},
@@ -43,6 +43,9 @@ const LIMIT: Duration = Duration::from_secs(40);
 pub(super) const READ_LIMIT: Duration = Duration::from_secs(5);
 /// Time between two tries.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// Most tries to take CPUs that no container gets meanwhile.
+const TRIES: usize = 3;
 
 /// Why a claim is not prepared that the kubelet gives up at the same time.
 const GIVEN_UP: &str = "the kubelet has given it up meanwhile";
@@ -66,6 +69,7 @@ pub struct ClaimDriver {
     settings: DriverSettings,
     store: ClaimStore,
     source: Arc<dyn ClaimSource>,
+    places: Arc<dyn ClaimPlaces>,
     /// Held over a decision; whether the disk may have other claims than the ledger, because a write failed.
     deciding: Mutex<bool>,
     state: Mutex<DriverState>,
@@ -87,22 +91,26 @@ pub(super) struct DriverState {
 }
 
 impl ClaimDriver {
-    /// Goes on with this ledger, as the store has it, on a machine with this supply.
+    /// Goes on with this ledger, as the store has it.
     #[must_use]
     pub fn new(
         settings: DriverSettings,
         store: ClaimStore,
         source: Arc<dyn ClaimSource>,
-        (mut ledger, supply): (ClaimLedger, ClaimSupply),
+        places: Arc<dyn ClaimPlaces>,
+        mut ledger: ClaimLedger,
     ) -> Self {
+        let supply = places.supply().unwrap_or_default();
         // The machine may be another one than that of the recorded claims.
         let is_unwritten = !ledger.settle(&supply).is_empty();
+        places.hold_all(&ledger, &supply);
         let state = Mutex::new(DriverState { ledger, supply, interrupt_cpus: CpuSet::new() });
         let deciding = Mutex::new(is_unwritten);
         Self {
             settings,
             store,
             source,
+            places,
             deciding,
             state,
             changes: watch::Sender::new(0),
@@ -145,13 +153,6 @@ impl ClaimDriver {
         self.changes.subscribe()
     }
 
-    /// What a container gets of the claims that it refers to.
-    #[must_use]
-    pub fn bind(&self, hints: &ContainerHints<'_>) -> Bound {
-        let state = self.state();
-        bind(hints, &state.ledger, &state.supply)
-    }
-
     /// All exclusive CPUs of claims.
     #[must_use]
     pub fn exclusive_cpus(&self) -> CpuSet {
@@ -175,24 +176,45 @@ impl ClaimDriver {
         DeviceHealthReport { pool: state.ledger.node().to_owned(), devices }
     }
 
-    /// Takes what claims may have of the machine from now on, and the CPUs that serve interrupts. Claims that
-    /// have lost a CPU get another one where there is one.
+    /// Takes what claims may have of the machine by now, and the CPUs that serve interrupts from now on.
+    /// Claims that have lost a CPU get another one where there is one.
     ///
     /// # Errors
     /// If the claims have other CPUs now and that cannot be written; they have them all the same.
-    pub fn observe_machine(&self, supply: ClaimSupply, interrupt_cpus: CpuSet) -> Result<(), String> {
+    pub fn observe_machine(&self, interrupt_cpus: CpuSet) -> Result<(), String> {
         let mut is_unwritten = self.deciding();
+        let supply = self.newest_supply();
         let ledger = {
             let mut state = self.state();
             *is_unwritten |= !state.ledger.settle(&supply).is_empty();
-            (state.supply, state.interrupt_cpus) = (supply, interrupt_cpus);
+            state.interrupt_cpus = interrupt_cpus;
             state.ledger.clone()
         };
+        self.places.hold_all(&ledger, &supply);
         let written = self.catch_up(&mut is_unwritten, &ledger);
         drop(is_unwritten);
         // Also without a repair: there may be more for those that wait.
         self.tell();
         written
+    }
+
+    /// Reads a prepared claim again: pods may have been added that may have it. A claim that cannot be read
+    /// stays as it is.
+    pub async fn read_again(&self, uid: &ClaimUid) {
+        let claim = {
+            let state = self.state();
+            let known = state.ledger.claim(uid);
+            known.map(|claim| KubeletClaim {
+                uid: uid.to_string(),
+                namespace: claim.namespace.clone(),
+                name: claim.name.clone(),
+            })
+        };
+        let Some(claim) = claim else { return };
+        let name = shown(&claim);
+        if let Err(error) = self.prepare_claim(claim).await {
+            tracing::warn!("a container names claim {name}, which is not reserved for its pod: {error}");
+        }
     }
 
     /// Writes what an earlier write has left out.
@@ -315,23 +337,49 @@ impl ClaimDriver {
         if running.is_given_up() {
             return Err(format!("claim {}/{}: {GIVEN_UP}", claim.namespace, claim.name));
         }
-        let (mut next, supply, interrupt_cpus) = {
+        let (ledger, interrupt_cpus) = {
             let state = self.state();
-            (state.ledger.clone(), state.supply.clone(), state.interrupt_cpus.clone())
+            (state.ledger.clone(), state.interrupt_cpus.clone())
         };
-        self.catch_up(&mut is_unwritten, &next)?;
+        self.catch_up(&mut is_unwritten, &ledger)?;
         let limits = LedgerLimits {
             now: wall_clock::unix_ms() / 1_000,
             share_exclusive: self.settings.share_exclusive,
             interrupt_cpus: &interrupt_cpus,
         };
-        let decision = next.prepare(claim, &supply, &limits).map_err(|error| error.to_string())?;
-        let is_changed = match decision {
-            PrepareDecision::Prepared => true,
-            PrepareDecision::Repeated { is_changed } => is_changed,
-            PrepareDecision::Wait(shortage) => return Ok(Err(shortage.to_string())),
-        };
-        self.answer((&mut is_unwritten, is_changed), next, &claim.uid).map(Ok)
+        let mut taken = CpuSet::new();
+        for _ in 0..TRIES {
+            let supply = self.newest_supply();
+            let mut next = ledger.clone();
+            let decision = next.prepare(claim, &supply, &limits).map_err(|error| error.to_string())?;
+            let is_changed = match decision {
+                PrepareDecision::Prepared => true,
+                PrepareDecision::Repeated { is_changed } => is_changed,
+                PrepareDecision::Wait(shortage) => return Ok(Err(shortage.to_string())),
+            };
+            if is_changed && let Err(others) = self.places.hold(&next, &supply) {
+                taken = others;
+                continue;
+            }
+            return self.answer((&mut is_unwritten, is_changed), next, &claim.uid).map(Ok);
+        }
+        Ok(Err(format!("containers without claims got the CPUs {taken} meanwhile")))
+    }
+
+    /// What claims may have now.
+    fn newest_supply(&self) -> ClaimSupply {
+        let newest = self.places.supply();
+        let mut state = self.state();
+        if let Some(newest) = newest {
+            state.supply = newest;
+        }
+        state.supply.clone()
+    }
+
+    /// Has the placement hold the claims of the ledger.
+    pub(super) fn hold(&self, ledger: &ClaimLedger) {
+        let supply = self.newest_supply();
+        self.places.hold_all(ledger, &supply);
     }
 
     /// The answer of a prepared claim while the API server does not tell of it.
@@ -344,6 +392,9 @@ impl ClaimDriver {
         self.catch_up(&mut is_unwritten, &next)?;
         let repeated = next.repeat(uid);
         let is_changed = repeated == Some(PrepareDecision::Repeated { is_changed: true });
+        if is_changed {
+            self.hold(&next);
+        }
         self.answer((&mut is_unwritten, is_changed), next, uid)
     }
 
@@ -361,6 +412,7 @@ impl ClaimDriver {
             // Now, if that can be done: a daemon that starts next finds what counts.
             let before = self.state().ledger.clone();
             let _later = self.catch_up(is_unwritten, &before);
+            self.hold(&before);
             return Err(error.to_string());
         }
         let devices = devices_of(prepared, next.node());
@@ -392,6 +444,7 @@ impl ClaimDriver {
         }
         // The variables of a claim are hints, so old ones do no harm meanwhile.
         *is_unwritten |= !repairs.is_empty();
+        self.hold(&next);
         self.state().ledger = next;
         drop(is_unwritten);
         self.tell();

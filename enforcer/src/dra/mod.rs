@@ -10,19 +10,24 @@
 
 mod driver;
 mod lock;
+mod offer;
 mod orphans;
+mod places;
 mod running;
 mod runtime_link;
+mod service;
 mod source;
 mod store;
 mod take_over;
 
+pub(crate) use self::service::{DriverFaults, DriverService, DriverSocketFiles, OpenedDriver, no_driver};
 pub use self::{
     driver::{ClaimDriver, DriverSettings},
     lock::{ClaimLock, ClaimStateError},
     orphans::ClaimsInUse,
+    places::ClaimPlaces,
     runtime_link::RuntimeWait,
-    source::{ApiClaims, ClaimSource, ReadAnswer, UnreadClaim},
+    source::{ClaimSource, LateClaims, ReadAnswer, UnreadClaim},
     store::{ClaimStore, StoredLedger},
     take_over::TakenClaims,
 };

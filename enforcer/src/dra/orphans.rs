@@ -85,6 +85,7 @@ impl ClaimDriver {
         }
         // Also the files of claims that have got CPUs now; what fails is caught up with.
         *is_unwritten = self.store().tidy(&next).is_err();
+        self.hold(&next);
         self.state().ledger = next;
         drop(is_unwritten);
         self.tell();

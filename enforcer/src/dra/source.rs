@@ -5,6 +5,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 use enforcer_cluster::{ApiConnection, ClaimReadError};
 use enforcer_runtime::dra::KubeletClaim;
 use serde_json::Value;
+use tokio::sync::watch;
 
 /// A claim, later, or why it is not read.
 pub type ReadAnswer<'a> = Pin<Box<dyn Future<Output = Result<Value, UnreadClaim>> + Send + 'a>>;
@@ -55,14 +56,17 @@ impl From<ClaimReadError> for UnreadClaim {
     }
 }
 
-/// Claims of the API server behind a connection.
-pub struct ApiClaims(pub Arc<ApiConnection>);
+/// Claims of the API server behind a connection that is made later.
+pub struct LateClaims(pub watch::Receiver<Option<Arc<ApiConnection>>>);
 
-impl ClaimSource for ApiClaims {
+impl ClaimSource for LateClaims {
     fn read(&self, claim: &KubeletClaim) -> ReadAnswer<'_> {
         let KubeletClaim { uid, namespace, name } = claim.clone();
-        Box::pin(
-            async move { self.0.resource_claim((&namespace, &name), &uid).await.map_err(UnreadClaim::from) },
-        )
+        let connection = self.0.borrow().clone();
+        Box::pin(async move {
+            let none = || UnreadClaim::Passing("there is no connection to the API server yet".to_owned());
+            let connection = connection.ok_or_else(none)?;
+            connection.resource_claim((&namespace, &name), &uid).await.map_err(UnreadClaim::from)
+        })
     }
 }

@@ -64,14 +64,62 @@ fn supply(kubelet: &CpuSet) -> ClaimSupply {
     ClaimSupply::new(&inventory, &BudgetOptions::default(), kubelet)
 }
 
+/// The placement of the node: CPUs of containers without claims, and the claims that it holds.
+#[derive(Default)]
+struct PlayedPlaces {
+    given: Mutex<CpuSet>,
+    /// CPUs that a container gets after the next look at the supply.
+    meanwhile: Mutex<CpuSet>,
+    held: Mutex<CpuSet>,
+}
+
+impl ClaimPlaces for PlayedPlaces {
+    fn inventory(&self) -> Option<Arc<Inventory>> {
+        None
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        watch::channel(0).1
+    }
+
+    fn has_runtime(&self) -> bool {
+        true
+    }
+
+    fn take_doubtful(&self) -> BTreeSet<ClaimUid> {
+        BTreeSet::new()
+    }
+
+    fn supply(&self) -> Option<ClaimSupply> {
+        let supply = supply(&self.given.lock().unwrap());
+        self.given.lock().unwrap().extend(&std::mem::take(&mut *self.meanwhile.lock().unwrap()));
+        Some(supply)
+    }
+
+    fn hold(&self, ledger: &ClaimLedger, supply: &ClaimSupply) -> Result<(), CpuSet> {
+        let new = ledger.exclusive_cpus().difference(&self.held.lock().unwrap());
+        let taken = new.intersection(&self.given.lock().unwrap());
+        if !taken.is_empty() {
+            return Err(taken);
+        }
+        self.hold_all(ledger, supply);
+        Ok(())
+    }
+
+    fn hold_all(&self, ledger: &ClaimLedger, _: &ClaimSupply) {
+        *self.held.lock().unwrap() = ledger.exclusive_cpus();
+    }
+}
+
 struct Rig {
     dir: TempDir,
     api: Arc<PlayedApi>,
+    places: Arc<PlayedPlaces>,
 }
 
 impl Rig {
     fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), api: Arc::default() }
+        Self { dir: tempfile::tempdir().unwrap(), api: Arc::default(), places: Arc::default() }
     }
 
     fn store(&self) -> ClaimStore {
@@ -100,7 +148,18 @@ impl Rig {
             share_exclusive: false,
         };
         let source: Arc<dyn ClaimSource> = Arc::clone(&self.api) as _;
-        ClaimDriver::new(settings, self.store(), source, (stored.ledger, supply(&CpuSet::new())))
+        let places: Arc<dyn ClaimPlaces> = Arc::clone(&self.places) as _;
+        ClaimDriver::new(settings, self.store(), source, places, stored.ledger)
+    }
+
+    /// Containers without claims have these CPUs from now on, and the driver learns of it.
+    fn give(&self, driver: &ClaimDriver, cpus: &CpuSet) {
+        self.places.given.lock().unwrap().clone_from(cpus);
+        driver.observe_machine(CpuSet::new()).unwrap();
+    }
+
+    fn held(&self) -> CpuSet {
+        self.places.held.lock().unwrap().clone()
     }
 
     fn has(&self, name: &str, object: Value) {
@@ -146,16 +205,11 @@ async fn a_claim_is_on_disk_before_it_is_answered_and_known_after_a_restart() {
     assert_eq!(driver.exclusive_cpus(), cpus);
     assert_eq!(rig.cdi(), ["numa-enforcer.io-place_claim-uid-a.json"]);
     assert_eq!(driver.prepare(asked("a")).await.unwrap(), answer);
-    let hints = ContainerHints {
-        pod_uid: "pod-web",
-        cdi_devices: &["numa-enforcer.io/place=claim-uid-a".into()],
-        variables: &[],
-        confirmed: &BTreeSet::default(),
-    };
-    assert_eq!(driver.bind(&hints).place.unwrap().cpus, Some(cpus));
+    assert_eq!(rig.held(), cpus);
     driver.unprepare(asked("a")).await.unwrap();
     driver.unprepare(asked("a")).await.unwrap();
     assert_eq!((rig.cdi(), driver.exclusive_cpus()), (Vec::<String>::new(), CpuSet::new()));
+    assert_eq!(rig.held(), CpuSet::new());
     assert_eq!(rig.driver().exclusive_cpus(), CpuSet::new());
 }
 
@@ -203,7 +257,7 @@ async fn a_claim_that_has_lost_a_cpu_is_told_and_gets_one_that_is_given_back() {
     let mut changes = driver.changes();
     changes.borrow_and_update();
     let gone: CpuSet = had.iter().take(2).collect();
-    driver.observe_machine(supply(&gone), CpuSet::new()).unwrap();
+    rig.give(&driver, &gone);
     assert!(changes.has_changed().unwrap());
     assert_eq!(sick(&driver), ["ne-numa0"]);
     driver.unprepare(asked("b")).await.unwrap();
@@ -220,7 +274,7 @@ async fn a_claim_that_waits_gets_cpus_that_the_machine_gains() {
         rig.has(name, object(name, 0, cpus, &["web"]));
     }
     let driver = Arc::new(rig.driver());
-    driver.observe_machine(supply(&"0-1".parse().unwrap()), CpuSet::new()).unwrap();
+    rig.give(&driver, &"0-1".parse().unwrap());
     driver.prepare(asked("a")).await.unwrap();
     let waiting = tokio::spawn({
         let driver = Arc::clone(&driver);
@@ -228,7 +282,7 @@ async fn a_claim_that_waits_gets_cpus_that_the_machine_gains() {
     });
     sleep(Duration::from_secs(2)).await;
     assert!(!waiting.is_finished());
-    driver.observe_machine(supply(&CpuSet::new()), CpuSet::new()).unwrap();
+    rig.give(&driver, &CpuSet::new());
     assert_eq!(waiting.await.unwrap().unwrap().len(), 1);
 }
 
@@ -327,4 +381,22 @@ async fn what_a_runtime_reads_can_be_read_by_all() {
     rig.driver().prepare(asked("a")).await.unwrap();
     let path = rig.store().cdi.join("numa-enforcer.io-place_claim-uid-a.json");
     assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o644);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cpus_that_a_container_gets_meanwhile_go_to_no_claim() {
+    let rig = Rig::new();
+    rig.has("a", object("a", 0, 2, &["web"]));
+    let driver = rig.driver();
+    let chosen = {
+        driver.prepare(asked("a")).await.unwrap();
+        driver.exclusive_cpus()
+    };
+    driver.unprepare(asked("a")).await.unwrap();
+    // The same CPUs would be chosen again.
+    *rig.places.meanwhile.lock().unwrap() = chosen.clone();
+    driver.prepare(asked("a")).await.unwrap();
+    assert_eq!(driver.exclusive_cpus().len(), 2);
+    assert!(driver.exclusive_cpus().is_disjoint(&chosen), "{} and {chosen}", driver.exclusive_cpus());
+    assert_eq!(rig.held(), driver.exclusive_cpus());
 }

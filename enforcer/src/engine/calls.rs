@@ -28,7 +28,7 @@ use numa_topology::set::{CpuSet, NodeSet};
 use tokio::sync::mpsc;
 
 use self::messages::{
-    STOPPED, announced, both, listed, mount, resources, resources_of, share, shares, update_of,
+    STOPPED, add_claimed, announced, both, listed, mount, resources, resources_of, share, shares, update_of,
 };
 use super::{
     exposure::ResourceFiles,
@@ -102,6 +102,7 @@ fn answer(placed: &SharedLedger, gate: &Gate, exposure: &ResourceFiles, call: Nr
         NriCall::Down(reason) => {
             tracing::info!("no container runtime: {reason}");
             placed.lock().trace.link(RuntimeLink::Down { reason });
+            placed.tell_claims();
         }
     }
 }
@@ -153,6 +154,7 @@ impl Answering<'_> {
         let answer = answer_of(&mut state, None, None, settled);
         send(&mut state, "synchronize", reply, answer);
         drop(state);
+        self.placed.tell_claims();
         self.exposure.only(|id| there.contains(id) || left.iter().any(|cgroup| cgroup.as_str().contains(id)));
     }
 
@@ -187,12 +189,16 @@ impl Answering<'_> {
         let mut answer = answer_of(&mut state, None, mounts, settled);
         if let Some(adjust) = &mut answer.adjust {
             share(adjust, state.shares(&new.id), has);
+            if let Some(place) = state.claims.place(&new.id) {
+                add_claimed(adjust, place, resources_of(container));
+            }
         }
         send(&mut state, "create", reply, answer);
     }
 
     fn update(&self, subject: NriSubject, wanted: LinuxResources, reply: Reply) {
         self.know(&subject);
+        let asked = LinuxResources { hugepage_limits: wanted.hugepage_limits.clone(), ..Default::default() };
         let id = subject.container.id.clone();
         let has = shares(Some(&wanted)).or_else(|| shares(resources_of(&subject.container)));
         let told = wanted_cpuset(&wanted);
@@ -214,6 +220,9 @@ impl Answering<'_> {
         for update in answer.updates.iter_mut().filter(|update| update.container_id == id) {
             if let Some(resources) = update.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
                 share(resources, state.shares(&id), has);
+                if let Some(place) = state.claims.place(&id) {
+                    add_claimed(resources, place, Some(&asked));
+                }
             }
         }
         send(&mut state, "update", reply, answer);

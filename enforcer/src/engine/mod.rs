@@ -84,7 +84,7 @@ pub struct Engine {
     host: AuditedHost,
     /// Faults that last longer than a turn: a port in use, a damaged journal.
     standing: Vec<Degraded>,
-    /// What keeps the cluster from knowing the state of this node.
+    /// What other threads miss: to publish the state of this node, or to prepare claims.
     publishing: Vec<watch::Receiver<Option<Degraded>>>,
     /// Counts of events in the cluster, where they are made.
     cluster_events: Option<Arc<EventTally>>,
@@ -266,8 +266,14 @@ impl Engine {
         events: Option<Arc<EventTally>>,
         predictions: Arc<PredictionTally>,
     ) {
-        (self.publishing, self.cluster_events) = (missing, events);
+        self.report_missing(missing);
+        self.cluster_events = events;
         self.predictions = Some(predictions);
+    }
+
+    /// Reports from now on what other threads miss.
+    pub(crate) fn report_missing(&mut self, missing: Vec<watch::Receiver<Option<Degraded>>>) {
+        self.publishing.extend(missing);
     }
 
     /// Applies another policy. Grants stay while they are valid under it.
@@ -319,6 +325,7 @@ impl Engine {
     fn share(&self) {
         let inventory = self.machine.as_ref().map(|machine| Arc::clone(&machine.inventory));
         self.placed.apply_policy(inventory, &self.policy, self.may_write());
+        self.placed.tell_claims();
     }
 
     /// Records that a new configuration was rejected; the old policy stays.

@@ -44,6 +44,7 @@ use enforcer_report::{
     tick::ContainerNames,
 };
 
+mod claims;
 mod current_claims;
 mod explained;
 mod held;
@@ -62,6 +63,7 @@ mod terms;
 mod trace;
 mod warn_once;
 
+use claims::HeldClaims;
 pub(super) use held::HeldResources;
 pub(super) use originals::Noting;
 use originals::UnjournalledOriginals;
@@ -90,6 +92,8 @@ pub(super) struct Ledger {
     pub(super) terms: LedgerTerms,
     /// Grants of containers.
     pub(super) held: HeldResources,
+    /// Resource claims of containers.
+    pub(super) claims: HeldClaims,
     /// Containers that runtimes have announced.
     pub(super) roster: ContainerRoster,
     /// Writes of answers by runtimes.
@@ -387,7 +391,12 @@ impl SharedLedger {
 impl Ledger {
     /// Records a container's runtime names, its declared rule and the owner of its cpuset.
     pub(super) fn name(&mut self, one: &mut Announced, known: KnownContainer) {
-        let known = self.terms.believed(known);
+        let mut known = self.terms.believed(known);
+        self.bind_claims(one);
+        if one.claimed.is_some() {
+            // Its variables are those of this daemon's own driver.
+            known.claim = None;
+        }
         if let Some(cpus) = self.roster.facts.excess(&known) {
             let container = printable(&format!("{}/{}/{}", known.namespace, known.pod, known.container));
             let text =
@@ -430,7 +439,8 @@ impl Ledger {
         let asked = one.pod.containers.first().filter(|_| one.pod.qos == QosClass::Guaranteed);
         let whole = asked.and_then(ContainerRequest::whole_cpus);
         let given = given_at_creation(&self.roster.facts, known, one.now.cpus.as_ref(), whole)?;
-        let ours = self.held.containers.holder(&one.id).is_some_and(|holder| !holder.is_given())
+        let ours = one.claimed.is_some()
+            || self.held.containers.holder(&one.id).is_some_and(|holder| !holder.is_given())
             || one.cgroup.as_ref().is_some_and(|cgroup| self.held.containers.expects(cgroup));
         (given.owner != Owner::Unknown || !ours).then_some(given)
     }
@@ -453,6 +463,7 @@ impl Ledger {
         self.roster.end(id);
         self.trace.decisions.end(id);
         self.overrides.unfreeze(id);
+        self.claims.keep(|one| one != id);
         self.trace.report.unplaced.remove(id);
         settled
     }
@@ -463,6 +474,9 @@ impl Ledger {
         self.trace.decisions.only(&there.chain(self.roster.leaving.keys().map(String::as_str)).collect());
         self.requests.left_alone = false;
         self.roster.keep_leaving();
+        let listed: BTreeSet<String> = all.iter().map(|(one, _)| one.id.clone()).collect();
+        let leaving = &self.roster.leaving;
+        self.claims.keep(|id| listed.contains(id) || leaving.contains_key(id));
         self.trace.report.unplaced.clear();
         self.originals.only(|cgroup| all.iter().any(|(one, _)| one.cgroup.as_ref() == Some(cgroup)));
         // All containers of a pod together make its request.

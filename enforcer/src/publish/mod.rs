@@ -108,7 +108,7 @@ impl ClusterAnswers {
 }
 
 /// Name of the node in the cluster.
-fn node_name(host: &HostRoot, cluster: &ClusterSettings) -> String {
+pub(crate) fn node_name(host: &HostRoot, cluster: &ClusterSettings) -> String {
     cluster.node_name.clone().unwrap_or_else(|| session::host_name(host))
 }
 

@@ -224,10 +224,7 @@ impl ClusterSession {
     }
 
     async fn connect(&self) -> Result<ApiConnection, String> {
-        let connection = match &self.kubeconfig {
-            Some(path) => ApiConnection::of_kubeconfig(path).await,
-            None => ApiConnection::in_cluster(),
-        };
+        let connection = ApiConnection::of_account(self.kubeconfig.as_deref()).await;
         connection.map_err(|error| error.to_string())
     }
 

@@ -11,6 +11,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
+    sync::Arc,
     thread::JoinHandle,
     time::Instant,
 };
@@ -28,11 +29,12 @@ use super::{
 };
 use crate::{
     config::Configured,
+    dra::{DriverFaults, DriverService, DriverSocketFiles, OpenedDriver, no_driver},
     engine::{
         BrakeParts, Engine, Gate, HostSource as _, LiveSource, ReliefSensors, ResourceFiles, Sensors,
         SharedLedger, answer_calls, demote, start_widening,
     },
-    publish::{FeatureFile, publish_node},
+    publish::{self, FeatureFile, publish_node},
     record::{self, Recorder},
     serve::{ControlState, Endpoints, Latest},
     supervisor::Supervisor,
@@ -98,6 +100,7 @@ impl RunningDaemon {
         let asked = matches!(options.overrides.metrics_listen, Some(Some(_)));
         let endpoints = Endpoints::open(&policy, options.once, asked);
         engine.prepare()?;
+        let driver = if options.once { None } else { open_driver(&mut engine, host, &policy) };
         reduce_privileges(&mut engine, &policy);
         if let Some(target) = recording {
             engine.set_recorder(Recorder::start(target).map_err(failed("starting to record"))?);
@@ -110,11 +113,14 @@ impl RunningDaemon {
         for one in missing {
             engine.add_degraded(one);
         }
-        let StartedThreads { pages, features } = if options.once {
+        let StartedThreads { pages, features, claims } = if options.once {
             StartedThreads::default()
         } else {
             let turns = latest.subscribe();
-            start_threads(&mut engine, &policy, (host, &layout), &kubelet, turns, stop)?
+            let claims = driver.map(|driver| prepare_claims(&mut engine, driver)).transpose();
+            let claims = claims.map_err(failed("starting the DRA driver"))?;
+            let started = start_threads(&mut engine, &policy, (host, &layout), &kubelet, turns, stop)?;
+            StartedThreads { claims, ..started }
         };
         let supervisor = Supervisor::of_environment().unwrap_or_else(|error| {
             engine.add_degraded(Degraded::new("supervisor", error.to_string(), "it gets no messages"));
@@ -132,6 +138,7 @@ impl RunningDaemon {
             pages,
             socket,
             features,
+            _claims: claims,
         })
     }
 }
@@ -167,6 +174,8 @@ struct StartedThreads {
     pages: Option<JoinHandle<()>>,
     /// The file that the thread `node-state` writes.
     features: Option<FeatureFile>,
+    /// The sockets of the DRA driver.
+    claims: Option<DriverSocketFiles>,
 }
 
 /// Starts what goes on beside the turns of a daemon that stays.
@@ -202,6 +211,40 @@ fn start_threads(
     let pages = follow_cold_pages(engine, host, layout, stop);
     started.pages = Some(pages.map_err(failed("starting to move cold pages"))?);
     Ok(started)
+}
+
+/// Loads the resource claims of this node and binds the sockets of their driver, where it is enabled.
+fn open_driver(engine: &mut Engine, host: &HostRoot, policy: &Policy) -> Option<OpenedDriver> {
+    if !policy.dra.enabled {
+        return None;
+    }
+    if !engine.has_actuator() {
+        engine.add_degraded(no_driver("the mode is observe, in which containers get nothing"));
+        return None;
+    }
+    let node = publish::node_name(host, &policy.cluster);
+    match DriverService::open(host, policy, node, Arc::new(engine.placed())) {
+        Ok(mut opened) => {
+            if let Some(damage) = opened.damage.take() {
+                engine.add_degraded(damage);
+            }
+            Some(opened)
+        }
+        Err(reason) => {
+            engine.add_degraded(no_driver(reason));
+            None
+        }
+    }
+}
+
+/// Starts the thread of the DRA driver.
+fn prepare_claims(engine: &mut Engine, driver: OpenedDriver) -> io::Result<DriverSocketFiles> {
+    let OpenedDriver { service, files, .. } = driver;
+    let (faults, missing) = DriverFaults::channel();
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    threads::spawn(Role::Claims, move || runtime.block_on(service.run(faults)))?;
+    engine.report_missing(missing);
+    Ok(files)
 }
 
 /// The first line of the log: what runs, and by which settings.

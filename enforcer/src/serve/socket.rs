@@ -8,6 +8,7 @@
 //! It never follows a symlink at the end of the path, and never removes anything but a dead socket.
 
 use std::{
+    ffi::OsString,
     fs::{self, DirBuilder, File, Permissions},
     io,
     os::{
@@ -78,7 +79,9 @@ impl ControlSocket {
         lock(&above).map_err(failed("locking", directory))?;
         make_room(path)?;
 
-        let mut private = name.to_owned();
+        // A kubelet takes each socket in its registry for a plugin's, but for hidden ones.
+        let mut private = OsString::from(".");
+        private.push(name);
         private.push(format!(".{}", process::id()));
         let private = directory.join(private);
         // Left by a killed process with our id.

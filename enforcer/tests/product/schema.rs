@@ -54,6 +54,8 @@ fn the_documentation_has_every_key_and_no_other() {
         ("nri", "NriSettings"),
         ("kubelet", "KubeletSettings"),
         ("cluster", "ClusterSettings"),
+        ("dra", "DraSettings"),
+        ("dra.node", "DraNodeSettings"),
         ("control", "ControlSettings"),
         ("thresholds", "Thresholds"),
         ("rebalance", "RebalanceSettings"),

@@ -232,6 +232,16 @@ pub(super) struct ContainerConfig {
     pub log_path: String,
     #[prost(message, optional, tag = "15")]
     pub linux: Option<LinuxContainerConfig>,
+    #[prost(message, repeated, tag = "17")]
+    pub cdi_devices: Vec<CdiDevice>,
+}
+
+/// A device of the Container Device Interface.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(super) struct CdiDevice {
+    /// `VENDOR/CLASS=NAME`.
+    #[prost(string, tag = "1")]
+    pub name: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -15,26 +15,17 @@ pub use spec::{ContainerSpec, MountSpec};
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use prost::Message;
-use tokio::{
-    runtime::{Builder, Runtime},
-    time::timeout,
-};
-use tonic::{
-    client::Grpc,
-    codegen::http::uri::PathAndQuery,
-    transport::{Channel, Endpoint},
-};
-use tonic_prost::ProstCodec;
 
 use self::messages::{
     ListContainersResponse, ListImagesResponse, ListPodSandboxResponse, ListRequest, Nothing, RUNNING,
     StopContainerRequest, VersionRequest, VersionResponse,
 };
+use crate::grpc::Connection;
 
 /// Where containerd listens.
-const SOCKET: &str = "unix:/run/containerd/containerd.sock";
+const SOCKET: &str = "/run/containerd/containerd.sock";
 
 /// Longest time for an answer: emulation is slow, a hang is a failure.
 const LIMIT: Duration = Duration::from_mins(3);
@@ -47,17 +38,12 @@ const IMAGE: &str = "ImageService";
 
 /// A connection to a container runtime: made by the first call, and again by the one after it broke.
 #[derive(Debug)]
-pub struct Cri {
-    runtime: Runtime,
-    channel: Channel,
-}
+pub struct Cri(Connection);
 
 impl Cri {
     /// For a runtime that need not listen yet.
     pub fn new() -> Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build().context("start an executor")?;
-        let channel = runtime.block_on(async { Endpoint::from_static(SOCKET).connect_lazy() });
-        Ok(Self { runtime, channel })
+        Ok(Self(Connection::new(SOCKET, "localhost", LIMIT)?))
     }
 
     /// Its name and its version.
@@ -98,15 +84,6 @@ impl Cri {
         Q: Message + Send + Sync + 'static,
         A: Message + Default + Send + Sync + 'static,
     {
-        let path = PathAndQuery::try_from(format!("/runtime.v1.{service}/{method}"))?;
-        let mut grpc = Grpc::new(self.channel.clone());
-        let exchange = async {
-            grpc.ready().await.context("the connection")?;
-            let codec = ProstCodec::<Q, A>::default();
-            let answer = grpc.unary(tonic::Request::new(request), path, codec).await;
-            anyhow::Ok(answer.map_err(|status| anyhow!("{status}"))?.into_inner())
-        };
-        let answer = self.runtime.block_on(async { timeout(LIMIT, exchange).await });
-        answer.unwrap_or_else(|elapsed| Err(elapsed.into())).with_context(|| format!("{method} over CRI"))
+        self.0.call(&format!("/runtime.v1.{service}/{method}"), request)
     }
 }

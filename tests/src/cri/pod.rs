@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use super::{
     Amounts, ContainerSpec, Cri, Qos, RUNTIME,
     messages::{
-        CONTAINER, ContainerConfig, ContainerId, ContainerMetadata, ContainerStatusResponse,
+        CONTAINER, CdiDevice, ContainerConfig, ContainerId, ContainerMetadata, ContainerStatusResponse,
         CreateContainerRequest, EXITED, ImageSpec, KeyValue, LinuxContainerConfig,
         LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, NODE,
         NamespaceOption, Nothing, POD, PRIVATE, PodSandboxConfig, PodSandboxId, PodSandboxMetadata,
@@ -38,7 +38,8 @@ done < /proc/self/status
 exec \"$@\"";
 
 /// What a container is that only has to be there.
-const SLEEP: Program = Program { command: &["sleep", "2147483647"], environment: &[], folder: None };
+const SLEEP: Program =
+    Program { command: &["sleep", "2147483647"], environment: &[], folder: None, cdi_devices: &[] };
 
 /// What a pod is to be.
 #[derive(Debug)]
@@ -67,6 +68,8 @@ pub struct Program<'a> {
     pub environment: &'a [(&'a str, &'a str)],
     /// A folder of this machine that it sees at the same place, and cannot write.
     pub folder: Option<&'a str>,
+    /// Devices of the Container Device Interface that a kubelet passes on.
+    pub cdi_devices: &'a [String],
 }
 
 /// A pod that runs.
@@ -179,6 +182,7 @@ impl<'a> Pod<'a> {
             command: looking.map(ToString::to_string).collect(),
             envs: program.environment.iter().map(|&variable| variable.into()).collect(),
             mounts: program.folder.into_iter().map(Mount::from).collect(),
+            cdi_devices: program.cdi_devices.iter().map(|id| CdiDevice { name: id.clone() }).collect(),
             ..ContainerConfig::default()
         };
         let security = LinuxContainerSecurityContext {
@@ -224,6 +228,18 @@ impl<'a> Pod<'a> {
     /// Makes a container that waits, and starts it.
     pub fn start(&self, name: &str, amounts: &Amounts) -> Result<Container<'a>> {
         self.start_of(name, amounts, &SLEEP)
+    }
+
+    /// Makes a container that waits, with these devices of the Container Device Interface and variables of
+    /// its environment, and starts it.
+    pub fn start_with(
+        &self,
+        name: &str,
+        amounts: &Amounts,
+        cdi_devices: &[String],
+        environment: &[(&str, &str)],
+    ) -> Result<Container<'a>> {
+        self.start_of(name, amounts, &Program { environment, cdi_devices, ..SLEEP })
     }
 
     /// Makes a container that runs this, and starts it.

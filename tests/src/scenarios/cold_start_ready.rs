@@ -123,7 +123,7 @@ impl<'a> Starting<'a> {
         let socket = format!("/{FOLDER}/{SOCKET}");
         let variable = [(server::SOCKET, socket.as_str())];
         let environment = if says { variable.as_slice() } else { &[] };
-        let program = Program { command: &command, environment, folder: Some(folder) };
+        let program = Program { command: &command, environment, folder: Some(folder), cdi_devices: &[] };
         let amounts = [Amounts::guaranteed(1, MEBIBYTES)];
         let pod = Pod::run(cri, &Plan { name, annotations: &ASKS, containers: &amounts })?;
         let container = pod.start_of("main", &amounts[0], &program)?;

@@ -20,7 +20,8 @@ const SOCKET: &str = "/run/between.sock";
 /// Containers that die at once, one after another: more than the node has CPUs for.
 const DYING: usize = 6;
 /// What these run.
-const ENDS: Program<'static> = Program { command: &["true"], environment: &[], folder: None };
+const ENDS: Program<'static> =
+    Program { command: &["true"], environment: &[], folder: None, cdi_devices: &[] };
 
 /// A cut-off message loses no container, and an ended container leaves nothing behind.
 pub(super) fn while_it_tells(checks: &mut Checks) -> Result<()> {

@@ -20,6 +20,7 @@ const BUSY: Program = Program {
     command: &["sh", "-c", "dd if=/dev/zero bs=96M | cat > /dev/null"],
     environment: &[],
     folder: None,
+    cdi_devices: &[],
 };
 
 /// Containers of the class `BestEffort` are on both nodes. A Guaranteed one takes all CPUs of a node: the one

@@ -88,8 +88,17 @@ const OWNERS: [(&str, &[&str]); 18] = [
     ),
     ("rustls", &["enforcer/cluster/", "tests/api/"]),
     ("tokio_rustls", &["enforcer/cluster/", "tests/api/"]),
-    ("tonic", &["enforcer/runtime/", "tests/src/cri/"]),
-    ("prost", &["enforcer/runtime/", "tests/src/cri/", "tests/src/unsolicited.rs"]),
+    ("tonic", &["enforcer/runtime/", "tests/src/grpc.rs"]),
+    (
+        "prost",
+        &[
+            "enforcer/runtime/",
+            "tests/src/cri/",
+            "tests/src/dra.rs",
+            "tests/src/grpc.rs",
+            "tests/src/unsolicited.rs",
+        ],
+    ),
     ("libc", &["enforcer/kernel/", "tests/src/refuser.rs", "enforcer/tests/kernel_side/"]),
 ];
 

@@ -565,6 +565,8 @@ fn placed(scene: &Scene, cgroup: &str) -> (Containers, Allocations) {
         now: Cpuset::default(),
         shown: None,
         given: None,
+        named_claims: BTreeSet::new(),
+        claimed: None,
         opts_out: false,
     };
     let (inventory, settings) = (scene.inventory(), &scene.policy.placement);

@@ -9,10 +9,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::{ClaimCapacity, ClaimSupply};
 
 /// How the CPUs of claims are kept apart from those of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum AccountingMode {
     /// They are not among the node's allocatable CPUs.
     Dedicated,

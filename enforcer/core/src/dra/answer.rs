@@ -3,17 +3,15 @@
 //!
 //! The shell sends [`PreparedClaim::answer`] as the devices of `NodePrepareResources`, a device of
 //! [`ClaimLedger::ailing_devices`] as unhealthy with its message and every other published one as healthy,
-//! and gives [`ClaimLedger::grants`] to the engine's allocations in place of those that it gave before.
+//! and gives [`ClaimLedger::exclusive_claims`] to the engine in place of those that it gave before.
 
 use std::collections::BTreeMap;
 
-use numa_placement::{Grant, Holder, PodName};
 use numa_topology::text::cut_at;
 
 use super::{ClaimLedger, DeviceName, PreparedClaim, cdi};
+use crate::owner::ResourceClaimCpus;
 
-/// Namespace of holders of exclusive CPUs of claims. No namespace of Kubernetes starts with `-`.
-const CLAIMS: &str = "-claims";
 /// Longest message of the health stream (KEP-4680), in characters of one byte.
 const MAX_MESSAGE: usize = 1_000;
 
@@ -68,21 +66,20 @@ impl ClaimLedger {
         ailing
     }
 
-    /// The exclusive CPUs as grants of another owner, so that the placement engine gives them to nothing
-    /// else.
-    pub fn grants(&self) -> Vec<(Holder, Grant)> {
+    /// The exclusive CPUs of claims, for the placement engine, which gives them to nothing else.
+    pub fn exclusive_claims(&self) -> Vec<ResourceClaimCpus> {
         let with_cpus = self.claims().map(|claim| (claim, claim.cpus())).filter(|(_, cpus)| !cpus.is_empty());
-        let grant = |(claim, cpus): (&PreparedClaim, _)| {
-            let holder = Holder::new(PodName::new(CLAIMS, claim.uid.as_str()), String::new());
-            (holder, Grant::taken_by_others(cpus, format!("exclusive to claim {}", claim.full_name())))
+        let claim = |(claim, cpus): (&PreparedClaim, _)| ResourceClaimCpus {
+            uid: claim.uid.to_string(),
+            name: claim.full_name(),
+            cpus,
         };
-        with_cpus.map(grant).collect()
+        with_cpus.map(claim).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use numa_placement::Allocations;
     use numa_topology::set::CpuSet;
     use serde_json::json;
 
@@ -131,11 +128,9 @@ mod tests {
 
     #[test]
     fn engine_sees_the_cpus_of_claims() {
-        let mut allocations = Allocations::default();
-        for (holder, grant) in ledger().grants() {
-            allocations.give(holder, grant);
-        }
-        assert_eq!(allocations.exclusive_cpus(), ledger().exclusive_cpus());
-        assert_eq!(allocations.exclusive_cpus().len(), 4);
+        let claims = ledger().exclusive_claims();
+        assert_eq!((claims.len(), claims[0].name.as_str()), (1, "shop/a"));
+        assert_eq!(claims[0].cpus, ledger().exclusive_cpus());
+        assert_eq!(claims[0].cpus.len(), 4);
     }
 }

@@ -14,6 +14,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use numa_placement::{
+    CpuClass, Grant, MemoryClaim, MemoryPriority, MemoryResource, MemorySource, SharedCpus, external::CLAIMS,
+};
 use numa_topology::set::{CpuSet, NodeSet};
 
 use super::{
@@ -33,10 +36,8 @@ const MAX_HINTS: usize = 64;
 pub struct ContainerHints<'a> {
     /// Uid of its pod.
     pub pod_uid: &'a str,
-    /// Ids of its CDI devices; empty if the runtime does not pass them on.
-    pub cdi_devices: &'a [String],
-    /// Its variables, as `NAME=value`.
-    pub variables: &'a [String],
+    /// Claims that it names ([`named_claims`]).
+    pub named: &'a BTreeSet<ClaimUid>,
     /// Claims that the kubelet names for this container; they count for claims of groups of pods alone.
     pub confirmed: &'a BTreeSet<ClaimUid>,
 }
@@ -67,8 +68,10 @@ pub struct ContainerPlace {
     pub preferred_nodes: NodeSet,
     /// Bytes of huge pages by size that its limits and those of its pod have to grow by.
     pub hugepages: BTreeMap<u64, u64>,
-    /// Bytes of ordinary memory that its claims have.
-    pub memory_bytes: u64,
+    /// Thousandths of a CPU that its claims have of shared CPUs.
+    pub milli_cpus: u64,
+    /// Memory that its claims have, by node and kind.
+    pub memory: Vec<MemoryClaim>,
     /// Whether its CPU quota is lifted.
     pub lifts_quota: bool,
     /// Whether it may run on idle CPUs of others too.
@@ -77,23 +80,31 @@ pub struct ContainerPlace {
     pub missing_cpus: u64,
 }
 
+/// The claims that a container names: by its CDI devices, or by its variables (`NAME=value`) if the runtime
+/// does not pass devices on.
+pub fn named_claims<'a>(
+    cdi_devices: impl IntoIterator<Item = &'a str>,
+    variables: impl IntoIterator<Item = &'a str>,
+) -> BTreeSet<ClaimUid> {
+    let mut devices = cdi_devices.into_iter().peekable();
+    if devices.peek().is_some() {
+        return devices.filter_map(uid_of_device).take(MAX_HINTS).collect();
+    }
+    variables.into_iter().filter_map(uid_of_variable).take(MAX_HINTS).collect()
+}
+
 /// What a container gets of the claims that it refers to.
 pub fn bind(hints: &ContainerHints<'_>, ledger: &ClaimLedger, supply: &ClaimSupply) -> Bound {
-    let named: BTreeSet<ClaimUid> = if hints.cdi_devices.is_empty() {
-        hints.variables.iter().filter_map(|variable| uid_of_variable(variable)).take(MAX_HINTS).collect()
-    } else {
-        hints.cdi_devices.iter().filter_map(|id| uid_of_device(id)).take(MAX_HINTS).collect()
-    };
     let mut bound = Bound::default();
     let mut claims = Vec::new();
-    for uid in named {
-        match ledger.claim(&uid) {
+    for uid in hints.named {
+        match ledger.claim(uid) {
             None => bound.spoofed += 1,
             Some(claim) if may_have(claim, hints) => {
                 claims.push(claim);
-                bound.claims.push(uid);
+                bound.claims.push(uid.clone());
             }
-            Some(_) => bound.doubtful.push(uid),
+            Some(_) => bound.doubtful.push(uid.clone()),
         }
     }
     if !claims.is_empty() {
@@ -160,9 +171,56 @@ fn place(claims: &[&PreparedClaim], ledger: &ClaimLedger, supply: &ClaimSupply) 
     let taking = || all.iter().filter(|result| result.amounts.cpus > 0).map(|result| result.result.options);
     place.lifts_quota = all_exclusive && taking().all(|options| options.quota() == ClaimQuota::Remove);
     place.may_widen = all.iter().any(|result| result.result.options.widen() == ClaimWiden::Idle);
-    place.memory_bytes = amounts.memory_bytes;
+    place.milli_cpus = amounts.milli_cpus;
+    place.memory = all.iter().flat_map(|result| memory_of(result)).collect();
     place.hugepages = amounts.hugepages;
     place
+}
+
+fn memory_of(result: &PreparedResult) -> impl Iterator<Item = MemoryClaim> {
+    let node = result.node;
+    let ordinary = (MemoryResource::Memory, result.amounts.memory_bytes);
+    let huge =
+        result.amounts.hugepages.iter().map(|(size, bytes)| (MemoryResource::Hugepages(*size), *bytes));
+    let promised = [ordinary].into_iter().chain(huge).filter(|(_, bytes)| *bytes > 0);
+    promised.map(move |(resource, bytes)| MemoryClaim {
+        resource,
+        zone: [node].into_iter().collect(),
+        bytes,
+        by_node: BTreeMap::from([(node, bytes)]),
+    })
+}
+
+impl ContainerPlace {
+    /// The same for the placement engine, which holds it and moves it nowhere. `claims` are their names.
+    pub fn grant(&self, claims: &str) -> Grant {
+        let cpus = self.cpus.clone().unwrap_or_default();
+        let scope = cpus.difference(&self.exclusive_cpus);
+        let class = match (self.exclusive_cpus.is_empty(), scope.is_empty()) {
+            (true, _) => CpuClass::Shared,
+            (false, true) => CpuClass::Exclusive,
+            (false, false) => CpuClass::Mixed,
+        };
+        Grant {
+            engine: CLAIMS,
+            policy: CLAIMS,
+            class,
+            exclusive: self.exclusive_cpus.clone(),
+            shared: (!scope.is_empty()).then(|| SharedCpus::new(scope, self.milli_cpus)),
+            mems: self.mems.clone().unwrap_or_default(),
+            memory: self.memory.clone(),
+            memory_source: (!self.memory.is_empty()).then_some(MemorySource::Request),
+            memory_priority: if self.mems.is_some() {
+                MemoryPriority::Strict
+            } else {
+                MemoryPriority::Guaranteed
+            },
+            pin_cpus: self.cpus.is_some(),
+            pin_mems: self.mems.is_some(),
+            reason: format!("its resource claims have it: {claims}"),
+            ..Grant::default()
+        }
+    }
 }
 
 /// Shared CPUs of these nodes; for a node without CPUs those of the nodes that it is near.

@@ -73,13 +73,13 @@ pub fn device_id(uid: &ClaimUid) -> String {
 }
 
 /// The claim of a device id of this driver; none for other devices.
-pub(super) fn uid_of_device(id: &str) -> Option<ClaimUid> {
+pub fn uid_of_device(id: &str) -> Option<ClaimUid> {
     let name = id.strip_prefix(KIND)?.strip_prefix('=')?;
     ClaimUid::parse(name.strip_prefix(DEVICE_PREFIX)?)
 }
 
 /// The claim of a variable of this driver; none for other variables.
-pub(super) fn uid_of_variable(variable: &str) -> Option<ClaimUid> {
+pub fn uid_of_variable(variable: &str) -> Option<ClaimUid> {
     let (name, _) = variable.split_once('=')?;
     ClaimUid::parse(name.strip_prefix(VARIABLE).or_else(|| name.strip_prefix(COMPATIBLE_VARIABLE))?)
 }

@@ -10,6 +10,8 @@
 //! the kubelet's request.
 
 use numa_topology::quantity;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -51,7 +53,8 @@ pub struct ClaimContext<'a> {
 }
 
 /// What it means that a device with amounts was allocated without any: the server has dropped them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum MissingAmounts {
     /// The claim has the whole device.
     WholeDevice,

@@ -12,6 +12,9 @@
 //! A container with a cpuset of another owner is *given*: the CPUs in its creation request count as taken,
 //! and the daemon never changes it.
 //!
+//! A container with resource claims is *claiming*: it has what the claims give it, and no engine places or
+//! moves it.
+//!
 //! After a restart of the daemon a container keeps its place as far as that is still a valid answer. The
 //! cpuset of its cgroup takes precedence over the one that the runtime has stored: a late answer or a turn
 //! may have written it since. The record of its grant ([`GrantRecord`]) tells which of these CPUs are
@@ -37,6 +40,7 @@ use numa_placement::external::UNPLACED;
 
 use super::{external, grant_record::ExpectedContainers};
 use crate::{
+    dra::ClaimUid,
     hosted::GrantRecord,
     owner::{Owner, Ownership},
     policy::placement::PlacementSettings,
@@ -78,6 +82,10 @@ pub struct Announced {
     pub shown: Option<Cpuset>,
     /// Owner of its cpuset, if that is another controller: the daemon does not change it then.
     pub given: Option<Ownership>,
+    /// Resource claims that it names.
+    pub named_claims: BTreeSet<ClaimUid>,
+    /// What its resource claims give it, if it has any.
+    pub claimed: Option<Grant>,
     /// Whether its entry has `enforce = false`: the daemon does not change it, and no CPUs count as its own.
     pub opts_out: bool,
 }
@@ -326,6 +334,12 @@ impl Containers {
         if new.opts_out {
             return self.end(node, &new.id);
         }
+        if let Some(grant) = &new.claimed {
+            let mut settled = self.hold_claimed(node, &new.id, &asked.name, new.cgroup.as_ref(), grant);
+            let weighed = DecisionInputs { asked, qos: new.pod.qos, candidates: Vec::new() };
+            settled.weighed.insert(new.id.clone(), weighed);
+            return settled;
+        }
         let holder = Holder::new(new.pod.name.clone(), asked.name.clone());
         let mut settled = CallOutcome::default();
         // This id may have been another container before.
@@ -391,6 +405,41 @@ impl Containers {
                 .warnings
                 .push(format!("{name} has a mark with the CPUs {cpus}, which do not count as taken: {why}"));
         }
+        self.stand_apart(node, id, (holder, grant), cgroup, &mut settled);
+        settled
+    }
+
+    /// Gives a container what its resource claims have, in place of what an engine gave it.
+    pub fn hold_claimed(
+        &mut self,
+        node: &mut PlacementNode<'_>,
+        id: &str,
+        name: &str,
+        cgroup: Option<&CgroupPath>,
+        grant: &Grant,
+    ) -> CallOutcome {
+        let holder = Holder::claiming(id, name);
+        let known = self.holders.get(id).cloned();
+        let cgroup = cgroup.cloned().or_else(|| self.member(known.as_ref()?)?.cgroup.clone());
+        let mut settled = if known.is_some_and(|known| known != holder) {
+            self.end(node, id)
+        } else {
+            CallOutcome::default()
+        };
+        self.stand_apart(node, id, (holder, grant.clone()), cgroup, &mut settled);
+        settled.own = self.cpuset(node, id).unwrap_or_default();
+        settled
+    }
+
+    /// Holds a container as the only one of a pod that no engine knows.
+    fn stand_apart(
+        &mut self,
+        node: &mut PlacementNode<'_>,
+        id: &str,
+        (holder, grant): (Holder, Grant),
+        cgroup: Option<CgroupPath>,
+        settled: &mut CallOutcome,
+    ) {
         let updates = give_apart(node.inventory, node.allocations, &holder, grant);
         let request = PodRequest {
             name: holder.pod().clone(),
@@ -402,11 +451,10 @@ impl Containers {
             previous: BTreeMap::new(),
             undescribed: None,
         };
-        let members = BTreeMap::from([(name.to_owned(), Member { id: id.to_owned(), cgroup })]);
+        let members = BTreeMap::from([(holder.name().to_owned(), Member { id: id.to_owned(), cgroup })]);
         self.pods.insert(holder.pod().clone(), KnownPod { request, members });
-        self.holders.insert(id.to_owned(), holder.clone());
-        self.others(&gpus_of(node), updates, &mut settled);
-        settled
+        self.holders.insert(id.to_owned(), holder);
+        self.others(&gpus_of(node), updates, settled);
     }
 
     /// Changes the amounts of a container. If they do not fit, it keeps its grant. An unknown container is
@@ -420,7 +468,10 @@ impl Containers {
         if changed.opts_out {
             return self.end(node, &changed.id);
         }
-        if holder.is_given() {
+        if let Some(grant) = &changed.claimed {
+            return self.hold_claimed(node, &changed.id, holder.name(), None, grant);
+        }
+        if holder.is_given() || holder.is_claiming() {
             return settled;
         }
         let Some(asked) = changed.pod.containers.into_iter().next() else { return settled };
@@ -485,8 +536,10 @@ impl Containers {
         let is_over = |id: &str, cgroup: &CgroupPath| set_to.contains_key(id) || !awaited.contains(cgroup);
         let records = self.expected.take_all(node.allocations, is_over);
         let mut coming = Vec::new();
-        let ours = |one: &Announced| self.holders.get(&one.id).is_some_and(|holder| !holder.is_given());
-        for one in all.into_iter().filter(|one| one.given.is_some() || one.opts_out || !ours(one)) {
+        let placed = |holder: &Holder| !holder.is_given() && !holder.is_claiming();
+        let ours = |one: &Announced| self.holders.get(&one.id).is_some_and(placed);
+        let stands_apart = |one: &Announced| one.given.is_some() || one.claimed.is_some() || one.opts_out;
+        for one in all.into_iter().filter(|one| stands_apart(one) || !ours(one)) {
             let record = records.get(&one.id);
             let holds = record.is_some_and(|record| record.is_placed() && record.holds(one.set_to()));
             let asked = one.pod.containers.first();

@@ -15,7 +15,7 @@ use numa_placement::{
     settle_overflow,
 };
 
-use crate::owner::{Claim, ClaimedPod, MemoryBlock, Owner, Ownership};
+use crate::owner::{Claim, ClaimedPod, MemoryBlock, Owner, Ownership, ResourceClaimCpus};
 use numa_topology::set::CpuSet;
 
 /// Resources of processes and cgroups that are not claims of a kubelet, each with its own holder.
@@ -31,6 +31,44 @@ pub(crate) fn sync_external(
 ) {
     let before = allocations.exclusive_cpus();
     list(allocations, claims, apart);
+    if allocations.exclusive_cpus() != before {
+        settle_overflow(inventory, allocations);
+    }
+}
+
+/// The exclusive CPUs of resource claims, without those that containers of them hold.
+pub(crate) fn resource_claim_grants(
+    claims: &[ResourceClaimCpus],
+    allocations: &Allocations,
+) -> ExternalGrants {
+    let claiming = allocations.iter().filter(|(holder, _)| holder.is_claiming());
+    let in_use = claiming.fold(CpuSet::new(), |cpus, (_, grant)| cpus.union(&grant.exclusive));
+    let grant = |claim: &ResourceClaimCpus| {
+        let cpus = claim.cpus.difference(&in_use);
+        let reason = format!("exclusive to resource claim {}", claim.name);
+        (!cpus.is_empty()).then(|| (Holder::resource_claim(&claim.uid), Grant::taken_by_others(cpus, reason)))
+    };
+    claims.iter().filter_map(grant).collect()
+}
+
+/// Replaces the exclusive CPUs of resource claims. Containers that share CPUs make room or move back.
+pub fn hold_resource_claims(
+    inventory: &Inventory,
+    allocations: &mut Allocations,
+    claims: &[ResourceClaimCpus],
+) {
+    let before = allocations.exclusive_cpus();
+    let wanted = resource_claim_grants(claims, allocations);
+    let had = allocations.iter().filter(|(holder, _)| holder.is_resource_claim());
+    let had: BTreeSet<Holder> = had.map(|(holder, _)| holder.clone()).collect();
+    for gone in had.iter().filter(|holder| !wanted.contains_key(*holder)) {
+        allocations.release(gone);
+    }
+    for (holder, grant) in wanted {
+        if allocations.get(&holder) != Some(&grant) {
+            allocations.give(holder, grant);
+        }
+    }
     if allocations.exclusive_cpus() != before {
         settle_overflow(inventory, allocations);
     }

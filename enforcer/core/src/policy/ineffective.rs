@@ -52,11 +52,28 @@ const POOLS: [&str; 9] = [
 
 /// Sections that `enabled = false` turns off as a whole, and their keys without effect then.
 /// `memory.demotion` is not among them: entries may turn it on.
-const SWITCHED: [(&str, &[&str]); 5] = [
+const SWITCHED: [(&str, &[&str]); 6] = [
     ("metrics", &["listen", "reports", "token_file", "workload_counters"]),
     ("nri", &["place", "expose", "honour_marks", "socket", "index"]),
     ("kubelet", &["root_dir", "podresources"]),
     ("control", &["socket"]),
+    (
+        "dra",
+        &[
+            "fallback",
+            "accounting",
+            "exclusive_percent",
+            "dedicated_cpus",
+            "full_cores",
+            "overlap",
+            "reserve_memory",
+            "share_exclusive",
+            "without_amounts",
+            "kubevirt_variable",
+            "cdi_dir",
+            "node",
+        ],
+    ),
     (
         "memory.widening",
         &[
@@ -141,6 +158,7 @@ impl Policy {
                 "nri" => self.nri.enabled,
                 "kubelet" => self.kubelet.enabled,
                 "control" => self.control.enabled,
+                "dra" => self.dra.enabled,
                 _ => self.memory.widening.enabled,
             };
             if !is_on {
@@ -155,13 +173,12 @@ impl Policy {
     /// Settings without effect where nothing is published.
     fn check_publishing(&self, list: &mut IneffectiveList) {
         if !self.cluster.publish {
-            for key in [
-                "cluster.also_publish",
-                "cluster.events",
-                "cluster.feature_file",
-                "cluster.node_name",
-                "cluster.kubeconfig",
-            ] {
+            for key in ["cluster.also_publish", "cluster.events", "cluster.feature_file"] {
+                list.add_because("cluster.publish", key, "no effect: cluster.publish is false");
+            }
+        }
+        if !self.cluster.publish && !self.dra.enabled {
+            for key in ["cluster.node_name", "cluster.kubeconfig"] {
                 list.add_because("cluster.publish", key, "no effect: cluster.publish is false");
             }
         }
@@ -177,6 +194,7 @@ impl Policy {
             (memory.demotion.enabled, "memory.demotion.enabled"),
             (memory.widening.enabled && memory.widening.brake != Brake::Off, "memory.widening.brake"),
             (nri.enabled && nri.place, "nri.place"),
+            (self.dra.enabled, "dra.enabled"),
         ] {
             if is_on {
                 list.add_because("mode", key, OBSERVES);

@@ -5,6 +5,7 @@
 //! The daemon reads the file.
 
 mod cluster;
+mod dra;
 mod ineffective;
 mod memory;
 mod rebalance;
@@ -33,6 +34,7 @@ pub use numa_topology::size::{ByteSize, SizeError};
 
 pub use self::{
     cluster::ClusterSettings,
+    dra::{DraFallback, DraNodeSettings, DraSettings},
     ineffective::Ineffective,
     memory::{Brake, DemotionBackend, DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
     rebalance::RebalanceSettings,
@@ -74,6 +76,8 @@ pub struct Policy {
     pub kubelet: KubeletSettings,
     /// What the daemon tells the cluster.
     pub cluster: ClusterSettings,
+    /// Claims of Dynamic Resource Allocation.
+    pub dra: DraSettings,
     /// Control socket of the daemon.
     pub control: ControlSettings,
     /// Values from which a measurement is a finding.
@@ -272,6 +276,7 @@ impl Policy {
         }
         self.control.validate()?;
         self.cluster.validate(&self.kubelet)?;
+        self.dra.validate(&self.nri)?;
         self.thresholds.validate()?;
         self.placement.validate()?;
         self.memory.validate(&self.workloads)?;
@@ -436,6 +441,7 @@ impl Default for Policy {
             nri: NriSettings::default(),
             kubelet: KubeletSettings::default(),
             cluster: ClusterSettings::default(),
+            dra: DraSettings::default(),
             control: ControlSettings::default(),
             thresholds: Thresholds::default(),
             placement: placement::PlacementSettings::default(),

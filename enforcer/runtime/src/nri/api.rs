@@ -239,6 +239,17 @@ pub struct Container {
     /// Its first process; 0 before it runs.
     #[prost(uint32, tag = "12")]
     pub pid: u32,
+    /// Its CDI devices; runtimes of before NRI 0.10 do not tell them.
+    #[prost(message, repeated, tag = "20")]
+    pub cdi_devices: Vec<CdiDevice>,
+}
+
+/// A device of the Container Device Interface.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct CdiDevice {
+    /// Its id: `VENDOR/CLASS=NAME`.
+    #[prost(string, tag = "1")]
+    pub name: String,
 }
 
 /// The part of a container that is of Linux.

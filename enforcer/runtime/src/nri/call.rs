@@ -6,7 +6,10 @@
 
 use std::{borrow::Cow, time::Instant};
 
-use enforcer_core::workload::{cut_at, printable_within};
+use enforcer_core::{
+    dra::cdi,
+    workload::{cut_at, printable_within},
+};
 use tokio::sync::oneshot;
 
 use super::{
@@ -103,7 +106,8 @@ pub(super) fn short_container(mut container: Container) -> Container {
     cut(&mut container.name);
     container.labels.clear();
     container.annotations.clear();
-    container.env.retain(|variable| is_mark(variable));
+    container.env.retain(|variable| is_mark(variable) || cdi::uid_of_variable(variable).is_some());
+    container.cdi_devices.retain(|device| cdi::uid_of_device(&device.name).is_some());
     container
 }
 

@@ -5,6 +5,7 @@
 use std::{collections::HashMap, path::Path};
 
 use enforcer_core::{
+    dra::binding::{ContainerPlace, named_claims},
     hosted::{Announced, Cpuset},
     owner::KnownContainer,
     parse::scalar,
@@ -12,7 +13,8 @@ use enforcer_core::{
 
 use enforcer_runtime::nri::{
     api::{
-        Container, ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate, Mount, OptionalUint, PodSandbox,
+        Container, ContainerUpdate, HugepageLimit, LinuxCpu, LinuxResources, LinuxUpdate, Mount, OptionalInt,
+        OptionalUint, PodSandbox,
     },
     marks::known,
     request::{container_cgroup, pod_request},
@@ -20,6 +22,9 @@ use enforcer_runtime::nri::{
 
 /// Where a container finds its resource files.
 const EXPOSED_AT: &str = "/.numa-enforcer";
+
+/// `cpu.cfs_quota_us` without a limit.
+const NO_QUOTA: i64 = -1;
 
 /// `CONTAINER_STOPPED` of NRI.
 pub(super) const STOPPED: i32 = 4;
@@ -41,6 +46,8 @@ pub(super) fn announced(pod: &PodSandbox, container: &Container) -> Announced {
     let cpu = resources_of(container).and_then(|resources| resources.cpu.as_ref());
     let cpus = cpu.and_then(|cpu| scalar::list(&cpu.cpus).ok()).filter(|cpus| !cpus.is_empty());
     let mems = cpu.and_then(|cpu| scalar::list(&cpu.mems).ok()).filter(|mems| !mems.is_empty());
+    let devices = container.cdi_devices.iter().map(|device| device.name.as_str());
+    let variables = container.env.iter().map(String::as_str);
     Announced {
         id: container.id.clone(),
         cgroup: container_cgroup(container),
@@ -48,6 +55,8 @@ pub(super) fn announced(pod: &PodSandbox, container: &Container) -> Announced {
         now: Cpuset { cpus, mems },
         shown: None,
         given: None,
+        named_claims: named_claims(devices, variables),
+        claimed: None,
         opts_out: false,
     }
 }
@@ -66,6 +75,34 @@ pub(super) fn shares(resources: Option<&LinuxResources>) -> Option<u64> {
 pub(super) fn share(resources: &mut LinuxResources, given: Option<u64>, has: Option<u64>) {
     if let Some(given) = given.filter(|given| has.is_some_and(|has| has != *given)) {
         resources.cpu.get_or_insert_default().shares = Some(OptionalUint { value: given });
+    }
+}
+
+/// Sets the CPU quota and the limits of huge pages that resource claims give. `asked` is what the container
+/// has without them.
+pub(super) fn add_claimed(
+    resources: &mut LinuxResources,
+    place: &ContainerPlace,
+    asked: Option<&LinuxResources>,
+) {
+    if place.lifts_quota {
+        resources.cpu.get_or_insert_default().quota = Some(OptionalInt { value: NO_QUOTA });
+    }
+    let limits = asked.map(|asked| asked.hugepage_limits.as_slice()).unwrap_or_default();
+    for (bytes_of_page, claimed) in &place.hugepages {
+        let page_size = hugepage_size(*bytes_of_page);
+        let own = limits.iter().find(|limit| limit.page_size == page_size).map_or(0, |limit| limit.limit);
+        let limit = own.saturating_add(*claimed);
+        resources.hugepage_limits.push(HugepageLimit { page_size, limit });
+    }
+}
+
+/// Name of a size of huge pages in limits of the runtime: `2MB`, as the kernel names its controls.
+fn hugepage_size(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 30 => format!("{}GB", bytes >> 30),
+        bytes if bytes >= 1 << 20 => format!("{}MB", bytes >> 20),
+        bytes => format!("{}KB", bytes >> 10),
     }
 }
 

@@ -13,6 +13,7 @@ use enforcer_core::{
 use numa_placement::Inventory;
 use numa_topology::{set::CpuSet, synth::Machine};
 
+mod claims;
 mod cold_start;
 mod deaths;
 mod expected;

@@ -28,11 +28,16 @@ impl CurrentClaims for SharedLedger {
             .map(|(_, holder)| holder.clone())
             .collect();
         own.extend(among.iter().map(|cgroup| Holder::cgroup(cgroup)));
+        // Containers of one claim may share its CPUs.
+        let is_claiming = own.iter().any(Holder::is_claiming);
         let overlaps = |exclusive: &CpuSet| match cpus {
             Some(cpus) => !cpus.is_disjoint(exclusive),
             None => !exclusive.is_empty(),
         };
-        let mut others = state.held.allocations.iter().filter(|(holder, _)| !own.contains(holder));
+        let is_other = |holder: &Holder| {
+            !(own.contains(holder) || is_claiming && (holder.is_claiming() || holder.is_resource_claim()))
+        };
+        let mut others = state.held.allocations.iter().filter(|(holder, _)| is_other(holder));
         others.find(|(_, grant)| overlaps(&grant.exclusive)).map(|(holder, _)| holder.to_string())
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use enforcer_core::{
+    dra::BudgetOptions,
     owner::KnownContainer,
     policy::{Policy, WorkloadRule, placement::PlacementSettings},
 };
@@ -20,6 +21,8 @@ pub(in crate::engine) struct LedgerTerms {
     pub(super) ignores_marks: bool,
     /// Workload rules of the configuration.
     pub(super) rules: Vec<WorkloadRule>,
+    /// Budgets of resource claims.
+    pub(super) budgets: BudgetOptions,
     /// Number of times that terms were applied.
     pub(super) applied: u64,
     /// Containers get a place; else they are known by name only.
@@ -36,6 +39,7 @@ impl LedgerTerms {
         self.inventory = inventory;
         self.settings = policy.placement.clone();
         self.rules.clone_from(&policy.workloads);
+        self.budgets = policy.dra.budgets();
         let ignored_marks = std::mem::replace(&mut self.ignores_marks, !policy.nri.honour_marks);
         let placed = std::mem::replace(&mut self.places, writes && policy.nri.place);
         // Containers that came before it places are known by name only.

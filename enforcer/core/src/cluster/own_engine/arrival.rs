@@ -10,7 +10,10 @@
 //! container is only left as its `oom_score_adj`, in thousandths of the machine's memory. Devices come from
 //! plugins, without a request that the runtime names.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use numa_placement::{
     Allocations, ContainerKind, ContainerRequest, Holder, Inventory, PodRequest, QosClass, Rejection,
@@ -147,6 +150,8 @@ fn announced(pod: &PodRequest, container: &ContainerRequest) -> Announced {
         now: Cpuset::default(),
         shown: None,
         given: None,
+        named_claims: BTreeSet::new(),
+        claimed: None,
         opts_out: false,
     }
 }

@@ -89,6 +89,8 @@ impl PlayedNode {
             now: Cpuset::default(),
             shown: None,
             given: None,
+            named_claims: BTreeSet::new(),
+            claimed: None,
             opts_out: false,
         };
         let (containers, mut node) = self.node();

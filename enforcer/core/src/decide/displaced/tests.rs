@@ -1,6 +1,6 @@
 //! Containers that are displaced by exclusive ones, turn after turn, with their pages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
@@ -70,6 +70,8 @@ impl Host {
             now: Cpuset::default(),
             shown: None,
             given: None,
+            named_claims: BTreeSet::new(),
+            claimed: None,
             opts_out: false,
         };
         let settled = self.with(|containers, node| containers.create(node, &new));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
     use crate::dra::{
         BudgetOptions, LedgerLimits, OrphanEvidence, PrepareDecision,
-        binding::{ContainerHints, bind},
+        binding::{ContainerHints, bind, named_claims},
         ledger::samples::{claim, cpus, result, supply},
     };
 
@@ -147,8 +147,7 @@ mod tests {
         assert_eq!(again.claim(&uid("a")).unwrap().cpus().to_string(), "3,5-6");
         let hints = ContainerHints {
             pod_uid: "",
-            cdi_devices: &["numa-enforcer.io/place=claim-a".into()],
-            variables: &[],
+            named: &named_claims(["numa-enforcer.io/place=claim-a"], []),
             confirmed: &[uid("a")].into(),
         };
         let bound = bind(&hints, &again, &machine());

@@ -121,6 +121,8 @@ fn announced(number: u8, id: &str, milli: u64) -> Announced {
         now: Cpuset::default(),
         shown: None,
         given: None,
+        named_claims: BTreeSet::new(),
+        claimed: None,
         opts_out: false,
     }
 }

@@ -63,6 +63,8 @@ fn announced(name: &str, id: &str, asked: ContainerRequest, now: Option<&str>) -
         now,
         shown: None,
         given: None,
+        named_claims: BTreeSet::new(),
+        claimed: None,
         opts_out: false,
     }
 }

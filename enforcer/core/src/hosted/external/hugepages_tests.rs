@@ -1,5 +1,7 @@
 //! Huge pages in use or reserved without a promise, as the daemon passes them to the engines.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use crate::{
@@ -99,6 +101,8 @@ fn fits(given: &Taken, mib: u64) -> bool {
             now: Cpuset::default(),
             shown: None,
             given: None,
+            named_claims: BTreeSet::new(),
+            claimed: None,
             opts_out: false,
         };
         assert_eq!(containers.create(&mut node, &one).rejections.len(), 0);

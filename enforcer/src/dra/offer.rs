@@ -1,0 +1,229 @@
+//! What the driver offers, and in which shape: devices that claims share out where the API server keeps their
+//! fields, else what `dra.fallback` says.
+
+use std::{
+    convert::Infallible,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
+
+use enforcer_cluster::{
+    ApiConnection, ApiError, Backoff, KeptFields, PaceLimits, SlicePublisher, SliceSettings, WantedSlices,
+    WatchLimits, publish_slices, send_if_different,
+};
+use enforcer_core::{
+    dra::{
+        AccountingMode, ClaimSupply, DRIVER, DeviceModel, NodeAllocatableShape, PublishOptions,
+        slice::{ResourceSlice, SliceOwner, slices},
+    },
+    policy::{DraFallback, DraSettings},
+};
+use numa_placement::Inventory;
+use numa_topology::degraded::Degraded;
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+
+use super::places::ClaimPlaces;
+use crate::version;
+
+/// First and longest time between two questions that the API server does not answer.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
+/// Time after which the server is asked again which fields it keeps: it may be another version by then.
+const PROBE_AGAIN: Duration = Duration::from_hours(1);
+/// Milliseconds within which nodes that start at once write for the first time.
+const JITTER_MS: u64 = 10_000;
+
+/// What is offered by configuration.
+#[derive(Debug, Clone)]
+pub(super) struct DeviceOffer {
+    fallback: DraFallback,
+    accounting: AccountingMode,
+    full_cores: bool,
+    node: String,
+    /// Shape of the devices; `None` until the API server has been asked, and where nothing is offered.
+    shape: watch::Sender<Option<OfferedShape>>,
+}
+
+/// Shape of the devices, as the API server allows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct OfferedShape {
+    model: DeviceModel,
+    node_allocatable: NodeAllocatableShape,
+}
+
+impl DeviceOffer {
+    pub(super) fn new(dra: &DraSettings, node: String) -> Self {
+        Self {
+            fallback: dra.fallback,
+            accounting: dra.accounting,
+            full_cores: dra.full_cores,
+            node,
+            shape: watch::Sender::new(None),
+        }
+    }
+
+    /// Names of the devices that are offered now.
+    pub(super) fn devices(&self, places: &dyn ClaimPlaces) -> Vec<String> {
+        let Some(shape) = *self.shape.borrow() else { return Vec::new() };
+        let Some((inventory, supply)) = places.inventory().zip(places.supply()) else { return Vec::new() };
+        let slices = self.slices((&inventory, &supply), shape, "", 0);
+        slices.into_iter().flat_map(|slice| slice.devices).map(|device| device.name).collect()
+    }
+
+    /// Keeps the devices published. The shape is asked for again every hour.
+    pub(super) async fn keep_published(
+        &self,
+        connection: Arc<ApiConnection>,
+        places: &Arc<dyn ClaimPlaces>,
+        degraded: &watch::Sender<Option<Degraded>>,
+    ) -> Infallible {
+        let publisher = SlicePublisher::new(Arc::clone(&connection));
+        let (wanted, of_publisher) = watch::channel(None);
+        let written = watch::Sender::new(0);
+        let settings = settings(&self.node);
+        let of = (DRIVER, self.node.as_str());
+        let mut retry = Backoff::new(RETRY);
+        loop {
+            let (uid, shape) = match self.ask(&connection, &publisher, places).await {
+                Ok(asked) => asked,
+                Err(error) => {
+                    send_if_different(degraded, Some(unpublished(&error)));
+                    sleep(retry.next_wait()).await;
+                    continue;
+                }
+            };
+            retry = Backoff::new(RETRY);
+            self.tell_shape(shape);
+            let publishing =
+                publish_slices(&publisher, of, of_publisher.clone(), &settings, degraded, &written);
+            let following = self.follow(places, (&uid, shape), &wanted);
+            let both = Box::pin(async {
+                tokio::select! {
+                    never = publishing => { let _: Infallible = never; }
+                    never = following => { let _: Infallible = never; }
+                }
+            });
+            let _asked_again = timeout(PROBE_AGAIN, both).await;
+        }
+    }
+
+    /// Uid of the node, and the shape that the API server allows.
+    async fn ask(
+        &self,
+        connection: &ApiConnection,
+        publisher: &SlicePublisher,
+        places: &Arc<dyn ClaimPlaces>,
+    ) -> Result<(String, Option<OfferedShape>), ApiError> {
+        let uid = connection.node(&self.node).await?.uid;
+        let Some((inventory, supply)) = places.inventory().zip(places.supply()) else {
+            return Ok((uid, None));
+        };
+        let probe = async |node_allocatable| {
+            let shape = OfferedShape { model: DeviceModel::SharedNodes, node_allocatable };
+            let slices = self.slices((&inventory, &supply), shape, &uid, 1);
+            match slices.first() {
+                Some(slice) => publisher.probe(slice).await,
+                None => Ok(KeptFields { consumable_capacity: false, node_allocatable: false }),
+            }
+        };
+        let mut mapping = NodeAllocatableShape::Absent;
+        if self.accounting == AccountingMode::Mapped {
+            for tried in [NodeAllocatableShape::Resources, NodeAllocatableShape::Mappings] {
+                if probe(tried).await?.node_allocatable {
+                    mapping = tried;
+                    break;
+                }
+            }
+        }
+        let is_shared = probe(mapping).await?.consumable_capacity;
+        let model = if is_shared { Some(DeviceModel::SharedNodes) } else { self.fallback.model() };
+        Ok((uid, model.map(|model| OfferedShape { model, node_allocatable: mapping })))
+    }
+
+    fn tell_shape(&self, shape: Option<OfferedShape>) {
+        let changed = self.shape.send_if_modified(|known| std::mem::replace(known, shape) != shape);
+        if !changed {
+            return;
+        }
+        match shape.map(|shape| shape.model) {
+            Some(DeviceModel::SharedNodes) => tracing::info!("claims share out the NUMA nodes by amounts"),
+            model => {
+                let offered = match model {
+                    Some(DeviceModel::Cores) => "a device for each core is offered",
+                    Some(_) => "a device for each NUMA node is offered, for one claim",
+                    None => "nothing is offered",
+                };
+                tracing::warn!("DRAConsumableCapacity is off in this cluster: {offered}");
+            }
+        }
+        if self.accounting == AccountingMode::Mapped
+            && shape.is_some_and(|shape| shape.node_allocatable == NodeAllocatableShape::Absent)
+        {
+            tracing::warn!(
+                "dra.accounting is mapped, and the API server keeps no mapping \
+                 (DRANodeAllocatableResources): pods have to repeat their claims in their requests"
+            );
+        }
+    }
+
+    /// Wants the slices of the machine as it is, from now on.
+    async fn follow(
+        &self,
+        places: &Arc<dyn ClaimPlaces>,
+        (uid, shape): (&str, Option<OfferedShape>),
+        wanted: &watch::Sender<Option<WantedSlices>>,
+    ) -> Infallible {
+        let mut changes = places.changes();
+        loop {
+            changes.borrow_and_update();
+            if let Some((inventory, supply)) = places.inventory().zip(places.supply()) {
+                let (offer, uid) = (self.clone(), uid.to_owned());
+                let slices = move |generation| match shape {
+                    Some(shape) => offer.slices((&inventory, &supply), shape, &uid, generation),
+                    None => Vec::new(),
+                };
+                wanted.send_replace(Some(Arc::new(slices)));
+            }
+            if changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    fn slices(
+        &self,
+        (inventory, supply): (&Inventory, &ClaimSupply),
+        shape: OfferedShape,
+        node_uid: &str,
+        generation: u64,
+    ) -> Vec<ResourceSlice> {
+        let options = PublishOptions {
+            model: shape.model,
+            node_allocatable: shape.node_allocatable,
+            full_cores: self.full_cores,
+            version: version::VERSION,
+        };
+        let owner = SliceOwner { driver: DRIVER, node: &self.node, node_uid, generation };
+        slices(inventory, supply, &options, &owner)
+    }
+}
+
+fn unpublished(error: &ApiError) -> Degraded {
+    Degraded::new("dra:slices", error.to_string(), "the scheduler sees no devices of this node, or old ones")
+}
+
+/// Bounds of the writes and the watch.
+fn settings(node: &str) -> SliceSettings {
+    let pace = PaceLimits {
+        debounce: Duration::from_secs(1),
+        spacing: Duration::from_secs(10),
+        ..PaceLimits::default()
+    };
+    let mut hasher = DefaultHasher::new();
+    node.hash(&mut hasher);
+    let first = Duration::from_millis(hasher.finish() % JITTER_MS);
+    SliceSettings { pace, watch: WatchLimits::default(), first }
+}

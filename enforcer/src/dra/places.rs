@@ -1,0 +1,37 @@
+//! What the driver needs of the placement of this node.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use enforcer_core::dra::{ClaimLedger, ClaimSupply, ClaimUid};
+use numa_placement::Inventory;
+use numa_topology::set::CpuSet;
+use tokio::sync::watch;
+
+/// The placement of this node: it gives containers what their claims have, and nothing else to others of it.
+pub trait ClaimPlaces: Send + Sync + 'static {
+    /// The machine; `None` before it is known.
+    fn inventory(&self) -> Option<Arc<Inventory>>;
+
+    /// Tells each change of what claims may have, of the link to the runtime, and each claim in doubt.
+    fn changes(&self) -> watch::Receiver<u64>;
+
+    /// Whether the container runtime has told its containers, and tells changes.
+    fn has_runtime(&self) -> bool;
+
+    /// Prepared claims that containers of other pods name; a pod may have been added since they were read.
+    fn take_doubtful(&self) -> BTreeSet<ClaimUid>;
+
+    /// What claims may have, beside the CPUs that containers without claims have exclusively; `None` before
+    /// the machine is known.
+    fn supply(&self) -> Option<ClaimSupply>;
+
+    /// Holds these claims in place of those before, if no container without a claim has an exclusive CPU that
+    /// they have got since.
+    ///
+    /// # Errors
+    /// The CPUs that such containers have; nothing is changed.
+    fn hold(&self, ledger: &ClaimLedger, supply: &ClaimSupply) -> Result<(), CpuSet>;
+
+    /// Holds these claims in place of those before, whatever containers have.
+    fn hold_all(&self, ledger: &ClaimLedger, supply: &ClaimSupply);
+}

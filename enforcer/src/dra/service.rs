@@ -1,0 +1,270 @@
+//! What the driver does beside turns: it answers the kubelet, follows the machine, and publishes devices.
+//!
+//! Problem: the kubelet, the API server and the machine each come and go at their own times, and a claim must
+//! not wait for one that it does not need. Idea: one thread with a runtime of its own, with a task for each.
+//! The sockets are bound before the daemon gives up its privileges, so a kubelet that connects early waits in
+//! the queue of the socket.
+//!
+//! Invariants: the kubelet finds the registration only after the service that it names listens. Devices are
+//! published only after the claims are loaded. No task ends another; what one lacks is a degraded source.
+
+use std::{convert::Infallible, io, os::unix::net::UnixListener, path::PathBuf, sync::Arc, time::Duration};
+
+use enforcer_cluster::{ApiConnection, Backoff, send_if_different};
+use enforcer_core::{
+    dra::DRIVER,
+    policy::{DraSettings, Policy},
+};
+use enforcer_host::HostRoot;
+use enforcer_runtime::dra::{DraPlugin, GrpcMethods, PluginRegistration, RegistrationNotice, serve};
+use numa_topology::{degraded::Degraded, set::CpuSet};
+use tokio::{sync::watch, task::JoinSet, time::sleep};
+
+use super::{
+    driver::{ClaimDriver, DriverSettings},
+    offer::DeviceOffer,
+    places::ClaimPlaces,
+    source::LateClaims,
+    store::ClaimStore,
+};
+use crate::serve::ControlSocket;
+use enforcer_act::actuator::read_boot_id;
+
+/// First and longest time between two tries to reach the API server.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// Source of a driver that does not run.
+const SOURCE: &str = "dra";
+/// Effect.
+const EFFECT: &str = "claims for NUMA nodes of this machine are not prepared";
+
+/// The driver and its sockets.
+pub(crate) struct DriverService {
+    driver: Arc<ClaimDriver>,
+    places: Arc<dyn ClaimPlaces>,
+    offer: DeviceOffer,
+    kubeconfig: Option<PathBuf>,
+    /// Where claims are read, once there is a connection.
+    connection: watch::Sender<Option<Arc<ApiConnection>>>,
+    /// Path of the service's socket.
+    endpoint: String,
+    /// Sockets of the service and of the registration.
+    listeners: [Option<UnixListener>; 2],
+}
+
+/// The files of the driver's sockets, which are removed on drop: that of the registration first, so that the
+/// kubelet ends its calls before the service does.
+#[derive(Debug)]
+pub(crate) struct DriverSocketFiles {
+    _registry: ControlSocket,
+    _service: ControlSocket,
+}
+
+/// A driver that has been opened.
+pub(crate) struct OpenedDriver {
+    /// What is to run.
+    pub(crate) service: DriverService,
+    /// Kept until the daemon ends.
+    pub(crate) files: DriverSocketFiles,
+    /// What is wrong with the files of claims.
+    pub(crate) damage: Option<Degraded>,
+}
+
+/// Where the driver tells what it lacks.
+pub(crate) struct DriverFaults {
+    unregistered: watch::Sender<Option<Degraded>>,
+    unpublished: watch::Sender<Option<Degraded>>,
+    unwritten: watch::Sender<Option<Degraded>>,
+}
+
+/// Why there is no driver.
+pub(crate) fn no_driver(reason: impl Into<String>) -> Degraded {
+    Degraded::new(SOURCE, reason.into(), EFFECT)
+}
+
+impl DriverFaults {
+    /// The faults, and where they are read.
+    pub(crate) fn channel() -> (Self, Vec<watch::Receiver<Option<Degraded>>>) {
+        let (unregistered, no_kubelet) = watch::channel(None);
+        let (unpublished, no_devices) = watch::channel(None);
+        let (unwritten, no_files) = watch::channel(None);
+        let missing = vec![no_kubelet, no_devices, no_files];
+        (Self { unregistered, unpublished, unwritten }, missing)
+    }
+}
+
+impl DriverService {
+    /// Loads the claims, has `places` hold them, and binds the sockets.
+    ///
+    /// # Errors
+    /// If the claims cannot be read, or a socket cannot be bound.
+    pub(crate) fn open(
+        host: &HostRoot,
+        policy: &Policy,
+        node: String,
+        places: Arc<dyn ClaimPlaces>,
+    ) -> Result<OpenedDriver, String> {
+        let Policy { dra, kubelet, state_dir, cluster, .. } = policy;
+        let store = ClaimStore {
+            state: state_dir.join("dra.json"),
+            cdi: dra.cdi_dir.clone(),
+            compatible: dra.kubevirt_variable,
+        };
+        let boot_id = read_boot_id(host).ok_or("the id of this boot cannot be read")?;
+        let supply = places.supply().ok_or("the machine is not known")?;
+        let taken = store.take_over((&node, &boot_id), &supply).map_err(|error| error.to_string())?;
+        let damage = taken.damage.map(|damage| {
+            Degraded::new(
+                "dra:state",
+                damage,
+                "earlier claims keep their CPUs, and are read again when they are used",
+            )
+        });
+        let settings = settings_of(dra);
+        let (connection, connected) = watch::channel(None);
+        let source = Arc::new(LateClaims(connected));
+        let driver = Arc::new(
+            ClaimDriver::new(settings, store, source, Arc::clone(&places), taken.ledger)
+                .with_lock(taken.lock),
+        );
+        let bind = |path: PathBuf| ControlSocket::bind(&path).map_err(|error| error.to_string());
+        let mut service = bind(kubelet.root_dir.join("plugins").join(DRIVER).join("dra.sock"))?;
+        // The name has an `@` for the sake of the authority that the kubelet sends: see the registration.
+        let mut registry =
+            bind(kubelet.root_dir.join("plugins_registry").join(format!("{DRIVER}@reg.sock")))?;
+        let endpoint = service.path().to_string_lossy().into_owned();
+        let listeners = [service.take(), registry.take()];
+        let files = DriverSocketFiles { _registry: registry, _service: service };
+        let (offer, kubeconfig) = (DeviceOffer::new(dra, node), cluster.kubeconfig.clone());
+        let service = Self { driver, places, offer, kubeconfig, connection, endpoint, listeners };
+        Ok(OpenedDriver { service, files, damage })
+    }
+
+    /// Answers, follows and publishes until the daemon ends.
+    pub(crate) async fn run(self, faults: DriverFaults) {
+        let mut tasks: JoinSet<io::Result<Infallible>> = JoinSet::new();
+        let registration = PluginRegistration::new(DRIVER, &self.endpoint);
+        let notices = registration.notices();
+        let (health, reports) = watch::channel(self.driver.health(&self.offer.devices(&*self.places)));
+        let plugin = DraPlugin::new(Arc::clone(&self.driver) as _, reports);
+        let methods = [Arc::new(plugin) as Arc<dyn GrpcMethods>, Arc::new(registration) as _];
+        for (socket, methods) in self.listeners.into_iter().zip(methods) {
+            if let Some(socket) = socket {
+                tasks.spawn(serve(socket, methods));
+            }
+        }
+        let DriverFaults { unregistered, unpublished, unwritten } = faults;
+        tasks.spawn(follow_kubelet(notices, unregistered));
+        let (driver, places) = (Arc::clone(&self.driver), Arc::clone(&self.places));
+        let offer = self.offer.clone();
+        tasks.spawn(follow_machine((driver, places), unwritten, move |driver, places| {
+            health.send_replace(driver.health(&offer.devices(places)));
+        }));
+        let publishing = Publishing {
+            offer: self.offer.clone(),
+            kubeconfig: self.kubeconfig.clone(),
+            places: Arc::clone(&self.places),
+            connection: self.connection.clone(),
+        };
+        tasks.spawn(async move { Ok(publishing.keep_up(&unpublished).await) });
+        while let Some(ended) = tasks.join_next().await {
+            if let Ok(Err(error)) = ended {
+                tracing::error!("the DRA driver lost a part: {error}");
+            }
+        }
+    }
+}
+
+fn settings_of(dra: &DraSettings) -> DriverSettings {
+    DriverSettings {
+        driver: DRIVER.to_owned(),
+        missing: dra.without_amounts,
+        share_exclusive: dra.share_exclusive,
+    }
+}
+
+/// Tells whether the kubelet knows the driver.
+async fn follow_kubelet(
+    mut notices: watch::Receiver<RegistrationNotice>,
+    unregistered: watch::Sender<Option<Degraded>>,
+) -> io::Result<Infallible> {
+    loop {
+        let fault = match &*notices.borrow_and_update() {
+            RegistrationNotice::Registered | RegistrationNotice::Asked => None,
+            RegistrationNotice::Unasked => Some("the kubelet has not asked for the driver yet".to_owned()),
+            RegistrationNotice::Refused(why) => Some(format!("the kubelet refuses the driver: {why}")),
+        };
+        let fault = fault.map(|reason| Degraded::new("dra:registration", reason, EFFECT));
+        send_if_different(&unregistered, fault);
+        if notices.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Has the claims follow what the machine has for them; `changed` is called after each change of either.
+async fn follow_machine(
+    (driver, places): (Arc<ClaimDriver>, Arc<dyn ClaimPlaces>),
+    unwritten: watch::Sender<Option<Degraded>>,
+    changed: impl Fn(&ClaimDriver, &dyn ClaimPlaces) + Send,
+) -> io::Result<Infallible> {
+    let (mut machine, mut claims) = (places.changes(), driver.changes());
+    machine.mark_changed();
+    let mut had_runtime = false;
+    loop {
+        tokio::select! {
+            told = machine.changed() => {
+                if told.is_err() {
+                    std::future::pending::<()>().await;
+                }
+                let fault = driver.observe_machine(CpuSet::new()).err().map(|reason| {
+                    Degraded::new("dra:state", reason, "after a restart some claims would have other CPUs")
+                });
+                send_if_different(&unwritten, fault);
+                let has_runtime = places.has_runtime();
+                if has_runtime != std::mem::replace(&mut had_runtime, has_runtime) {
+                    if has_runtime { driver.containers_known() } else { driver.runtime_lost() }
+                }
+                for claim in places.take_doubtful() {
+                    driver.read_again(&claim).await;
+                }
+            }
+            told = claims.changed() => {
+                if told.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        }
+        changed(&driver, &*places);
+    }
+}
+
+/// Publishes the devices over one connection, which reads claims too.
+struct Publishing {
+    offer: DeviceOffer,
+    kubeconfig: Option<PathBuf>,
+    places: Arc<dyn ClaimPlaces>,
+    connection: watch::Sender<Option<Arc<ApiConnection>>>,
+}
+
+impl Publishing {
+    async fn keep_up(&self, unpublished: &watch::Sender<Option<Degraded>>) -> Infallible {
+        let mut retry = Backoff::new(RETRY);
+        loop {
+            match ApiConnection::of_account(self.kubeconfig.as_deref()).await {
+                Ok(connection) => {
+                    let connection = Arc::new(connection);
+                    self.connection.send_replace(Some(Arc::clone(&connection)));
+                    return self.offer.keep_published(connection, &self.places, unpublished).await;
+                }
+                Err(error) => {
+                    let effect = "claims cannot be read, and the scheduler sees no devices of this node";
+                    send_if_different(
+                        unpublished,
+                        Some(Degraded::new("dra:cluster", error.to_string(), effect)),
+                    );
+                    sleep(retry.next_wait()).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Containers with resource claims.
+
+use enforcer_core::dra::{
+    ClaimAllocation, ClaimContext, ClaimLedger, ClaimSupply, ClaimUid, LedgerLimits, MissingAmounts,
+    PrepareDecision,
+};
+use enforcer_runtime::nri::api::{CdiDevice, HugepageLimit};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::dra::ClaimPlaces as _;
+
+/// A ledger with a claim of these amounts on a node, for the pod with this name.
+fn with_claim(
+    mut ledger: ClaimLedger,
+    supply: &ClaimSupply,
+    (name, node, pod): (&str, u32, &str),
+    consumed: &Value,
+) -> ClaimLedger {
+    let uid = format!("uid-{name}");
+    let object = json!({
+        "metadata": {"namespace": "shop", "name": name, "uid": uid},
+        "status": {
+            "reservedFor": [{"resource": "pods", "name": pod, "uid": format!("pod-{pod}")}],
+            "allocation": {"devices": {"results": [{
+                "request": "place", "driver": "numa-enforcer.io", "pool": "n1",
+                "device": format!("ne-numa{node}"), "shareID": "share", "consumedCapacity": consumed,
+            }], "config": [{"source": "FromClaim", "opaque": {
+                "driver": "numa-enforcer.io",
+                "parameters": {
+                    "apiVersion": "numa-enforcer.io/v1alpha1", "kind": "NumaClaimConfig", "quota": "remove",
+                },
+            }}]}},
+        },
+    });
+    let missing = MissingAmounts::Refuse;
+    let context = ClaimContext { driver: "numa-enforcer.io", pool: "n1", uid: &uid, missing };
+    let claim = ClaimAllocation::read(&object, &context).unwrap();
+    let none = CpuSet::new();
+    let limits = LedgerLimits { now: 0, share_exclusive: false, interrupt_cpus: &none };
+    assert_eq!(ledger.prepare(&claim, supply, &limits), Ok(PrepareDecision::Prepared));
+    ledger
+}
+
+fn cpus_of(text: &str) -> CpuSet {
+    text.parse().unwrap()
+}
+
+fn no_claims() -> ClaimLedger {
+    ClaimLedger::new("n1", "boot")
+}
+
+/// Holds a claim `a` of the pod `one`: two CPUs of node 1, and memory.
+fn claim_a(placed: &SharedLedger) -> CpuSet {
+    let supply = placed.supply().unwrap();
+    let consumed = json!({"numa-enforcer.io/cpu": "2", "numa-enforcer.io/memory": "64Mi"});
+    let ledger = with_claim(no_claims(), &supply, ("a", 1, "one"), &consumed);
+    placed.hold(&ledger, &supply).unwrap();
+    ledger.exclusive_cpus()
+}
+
+/// A container that names the claim `a`, as containerd passes it on.
+fn naming(name: &str) -> Box<NriSubject> {
+    let mut subject = subject(name, "", Some(amounts(2)));
+    subject.pod.uid = format!("pod-{name}");
+    subject.container.env = vec!["NUMA_ENFORCER_CLAIM_uid-a=0-7;0".into()];
+    subject
+}
+
+fn quota(resources: Option<&LinuxResources>) -> Option<i64> {
+    Some(resources?.cpu.as_ref()?.quota?.value)
+}
+
+#[test]
+fn a_container_gets_what_its_claim_has_and_no_other_container_does() {
+    let placed = placed(true);
+    let shared = subject("shared", "/besteffort", None);
+    ask(&placed, |reply| NriCall::Create { subject: shared, reply });
+    let cpus = claim_a(&placed);
+    assert!(placed.take_early_turn(), "containers that share leave the CPUs");
+    let on_shared = placed.lock().cpuset("id-shared").unwrap().cpus.unwrap();
+    assert!(on_shared.is_disjoint(&cpus), "{on_shared} and {cpus}");
+    // Six CPUs of eight are left.
+    let other = create(&placed, "other", 6).adjust;
+    assert_eq!(cpuset(other.as_ref()).split('/').next().unwrap(), "0-3,6-7", "the claim has {cpus}");
+
+    let one = ask(&placed, |reply| NriCall::Create { subject: naming("one"), reply }).adjust;
+    assert_eq!(cpuset(one.as_ref()), format!("{cpus}/1"));
+    assert_eq!(quota(one.as_ref()), Some(-1));
+    runs(&placed, "one");
+    // The runtime would write what the kubelet stored.
+    let updated = ask(&placed, |reply| NriCall::Update { subject: naming("one"), wanted: amounts(2), reply });
+    let own = updated.updates[0].linux.as_ref().unwrap().resources.as_ref();
+    assert_eq!((cpuset(own), quota(own)), (format!("{cpus}/1"), Some(-1)));
+    // It keeps them over a new list, and by the name of a device.
+    let NriSubject { pod, mut container } = *naming("one");
+    container.env.clear();
+    container.cdi_devices = vec![CdiDevice { name: "numa-enforcer.io/place=claim-uid-a".into() }];
+    let runtime = RuntimeVersion::default();
+    ask(&placed, |reply| NriCall::Synchronize {
+        runtime,
+        pods: vec![pod],
+        containers: vec![container],
+        reply,
+    });
+    assert_eq!(placed.lock().cpuset("id-one").unwrap().cpus, Some(cpus));
+}
+
+#[test]
+fn a_container_of_another_pod_gets_nothing_of_a_claim_that_it_names() {
+    let placed = placed(true);
+    let cpus = claim_a(&placed);
+    let answer = ask(&placed, |reply| NriCall::Create { subject: naming("thief"), reply }).adjust;
+    let got: CpuSet = cpuset(answer.as_ref()).split('/').next().unwrap().parse().unwrap();
+    assert_eq!(got.len(), 2, "it has a place as any other");
+    assert!(got.is_disjoint(&cpus), "{got} and {cpus}");
+    assert_eq!((quota(answer.as_ref()), placed.lock().claims.spoofed), (None, 1));
+    assert_eq!(placed.take_doubtful().len(), 1, "the pod may have been added to the claim since");
+}
+
+#[test]
+fn cpus_of_a_container_go_to_no_claim() {
+    let placed = placed(true);
+    let before = placed.supply().unwrap();
+    create(&placed, "one", 3);
+    let consumed = json!({"numa-enforcer.io/cpu": "3"});
+    // Decided before the container came.
+    let late = with_claim(no_claims(), &before, ("a", 0, "two"), &consumed);
+    let taken = placed.hold(&late, &before).unwrap_err();
+    assert!(!taken.is_empty() && placed.lock().claims.place("id-one").is_none());
+    let now = placed.supply().unwrap();
+    let in_time = with_claim(no_claims(), &now, ("a", 1, "two"), &consumed);
+    assert_eq!(placed.hold(&in_time, &now), Ok(()));
+    assert!(in_time.exclusive_cpus().is_disjoint(&before.node(numa_topology::id::NodeId(0)).unwrap().cpus));
+}
+
+#[test]
+fn a_container_changes_with_its_claims() {
+    let placed = placed(true);
+    let supply = placed.supply().unwrap();
+    let near = json!({"numa-enforcer.io/milliCpu": "500"});
+    let ledger = with_claim(no_claims(), &supply, ("a", 1, "one"), &near);
+    placed.hold(&ledger, &supply).unwrap();
+    let one = ask(&placed, |reply| NriCall::Create { subject: naming("one"), reply }).adjust;
+    assert_eq!((cpuset(one.as_ref()), quota(one.as_ref())), ("4-7/".into(), None));
+    runs(&placed, "one");
+    let both = with_claim(ledger, &supply, ("b", 1, "two"), &json!({"numa-enforcer.io/cpu": "2"}));
+    placed.hold(&both, &supply).unwrap();
+    let left = cpus_of("4-7").difference(&both.exclusive_cpus());
+    assert_eq!(placed.lock().cpuset("id-one").unwrap().cpus, Some(left));
+    // Both are given up while it runs: the CPUs are those of all.
+    let mut none = both;
+    for uid in ["uid-a", "uid-b"] {
+        none.unprepare(&ClaimUid::parse(uid).unwrap()).unwrap();
+    }
+    placed.hold_all(&none, &supply);
+    assert_eq!(placed.lock().cpuset("id-one").unwrap().cpus, Some(cpus_of("0-7")));
+}
+
+#[test]
+fn huge_pages_of_a_claim_come_on_top_of_those_that_the_pod_asks_for() {
+    let machine = Machine::new().sockets(2).cores(4).threads(1).hugepages(2 << 20, 64).build();
+    let policy: Policy = toml::from_str("nri.place = true").unwrap();
+    let inventory = Inventory::new(machine, Vec::new(), &policy.placement).unwrap();
+    let placed = SharedLedger::default();
+    placed.apply_policy(Some(Arc::new(inventory)), &policy, true);
+    let supply = placed.supply().unwrap();
+    let consumed = json!({"numa-enforcer.io/hugepages2Mi": "8Mi"});
+    let ledger = with_claim(no_claims(), &supply, ("a", 0, "one"), &consumed);
+    placed.hold(&ledger, &supply).unwrap();
+    let mut subject = naming("one");
+    let resources = subject.container.linux.as_mut().unwrap().resources.as_mut().unwrap();
+    resources.hugepage_limits = vec![HugepageLimit { page_size: "2MB".into(), limit: 4 << 20 }];
+    let adjust = ask(&placed, |reply| NriCall::Create { subject, reply }).adjust.unwrap();
+    assert_eq!(adjust.hugepage_limits, [HugepageLimit { page_size: "2MB".into(), limit: 12 << 20 }]);
+    assert_eq!(cpuset(Some(&adjust)), "0-3/0");
+}

@@ -1,0 +1,241 @@
+//! Prepared resource claims, and the containers that name them.
+//!
+//! Problem: the DRA driver decides which CPUs a claim has, and a container that is being made has to get them
+//! without a wait for the driver. Idea: the driver hands over its whole ledger with each change, and it
+//! counts from that moment for every placement. A container keeps the names of its claims, so that a change
+//! of these changes the container.
+//!
+//! Invariants: CPUs of a claim are exclusive to it before the kubelet is told that it is prepared, and no
+//! container without the claim has them exclusively. What a container names is a hint; the ledger decides
+//! ([`binding`](enforcer_core::dra::binding)).
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use enforcer_core::{
+    dra::{
+        ClaimLedger, ClaimSupply, ClaimUid, PreparedClaim,
+        binding::{ContainerHints, ContainerPlace, bind},
+    },
+    hosted::{Announced, hold_resource_claims},
+    workload::printable_within,
+};
+use numa_placement::{Grant, Inventory};
+use numa_topology::set::CpuSet;
+use tokio::sync::watch;
+
+use super::{Ledger, SharedLedger};
+use crate::dra::ClaimPlaces;
+use enforcer_report::runtime::RuntimeLink;
+
+/// Longest list of names of claims that is shown, in characters.
+const LONGEST_NAMES: usize = 300;
+
+/// Prepared claims, and which container has which.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct HeldClaims {
+    /// Claims and what they may have; `None` without a driver.
+    held: Option<(ClaimLedger, ClaimSupply)>,
+    /// Containers that name claims, by id.
+    naming: BTreeMap<String, NamingContainer>,
+    /// Claims that containers name and of which it is not known whether their pods may have them.
+    doubtful: BTreeSet<ClaimUid>,
+    /// Number of names that were no prepared claim of the container's pod.
+    pub(in crate::engine) spoofed: u64,
+    /// The machine, exclusive CPUs of others and the link to the runtime when a change was told last.
+    told: Option<(usize, CpuSet, bool)>,
+    /// Number of changes of the supply.
+    changes: watch::Sender<u64>,
+}
+
+/// A container that names claims.
+#[derive(Debug)]
+struct NamingContainer {
+    pod_uid: String,
+    named: BTreeSet<ClaimUid>,
+    /// What it has of them.
+    place: Option<ContainerPlace>,
+}
+
+impl HeldClaims {
+    /// What the claims of a container give it.
+    pub(in crate::engine) fn place(&self, id: &str) -> Option<&ContainerPlace> {
+        self.naming.get(id)?.place.as_ref()
+    }
+
+    /// Forgets containers that are not among these.
+    pub(super) fn keep(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.naming.retain(|id, _| is_there(id));
+    }
+
+    /// Notes a container and finds what its claims give it.
+    fn note(&mut self, id: &str, pod_uid: &str, named: &BTreeSet<ClaimUid>) -> Option<Grant> {
+        if named.is_empty() {
+            self.naming.remove(id);
+            return None;
+        }
+        let (place, grant) = self.look_up(id, pod_uid, named);
+        if grant.is_none() {
+            self.spoofed += 1;
+        }
+        self.doubt(pod_uid, named);
+        let naming = NamingContainer { pod_uid: pod_uid.to_owned(), named: named.clone(), place };
+        self.naming.insert(id.to_owned(), naming);
+        grant
+    }
+
+    /// Has the driver read claims again that are prepared for other pods: a pod may have been added since.
+    fn doubt(&mut self, pod_uid: &str, named: &BTreeSet<ClaimUid>) {
+        let Some((ledger, supply)) = &self.held else { return };
+        let bound = bind(&ContainerHints { pod_uid, named, confirmed: &BTreeSet::new() }, ledger, supply);
+        if !bound.doubtful.is_empty() {
+            self.doubtful.extend(bound.doubtful);
+            self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+
+    fn look_up(
+        &self,
+        id: &str,
+        pod_uid: &str,
+        named: &BTreeSet<ClaimUid>,
+    ) -> (Option<ContainerPlace>, Option<Grant>) {
+        let Some((ledger, supply)) = &self.held else { return (None, None) };
+        let bound = bind(&ContainerHints { pod_uid, named, confirmed: &BTreeSet::new() }, ledger, supply);
+        let Some(mut place) = bound.place else { return (None, None) };
+        // A promise that containers share counts once.
+        let is_shared = |claim: &ClaimUid| {
+            let mut others = self.naming.iter().filter(|(other, _)| other.as_str() != id);
+            others.any(|(_, other)| {
+                other.named.contains(claim) && other.place.as_ref().is_some_and(|one| !one.memory.is_empty())
+            })
+        };
+        if bound.claims.iter().any(is_shared) {
+            place.memory.clear();
+        }
+        let names = bound.claims.iter().filter_map(|uid| ledger.claim(uid)).map(PreparedClaim::full_name);
+        let names = printable_within(&names.collect::<Vec<_>>().join(", "), LONGEST_NAMES);
+        let grant = place.grant(&names);
+        (Some(place), Some(grant))
+    }
+}
+
+impl Ledger {
+    /// Finds what the claims of a container give it. A container that the kubelet's static managers gave
+    /// something stays theirs.
+    pub(super) fn bind_claims(&mut self, one: &mut Announced) {
+        one.claimed = self.claims.note(&one.id, &one.pod.name.uid, &one.named_claims);
+    }
+
+    /// CPUs that containers without claims have exclusively.
+    fn exclusive_without_claims(&self) -> CpuSet {
+        let others = self.held.allocations.iter();
+        let others = others.filter(|(holder, _)| !holder.is_resource_claim() && !holder.is_claiming());
+        others.fold(CpuSet::new(), |cpus, (_, grant)| cpus.union(&grant.exclusive))
+    }
+
+    fn has_runtime(&self) -> bool {
+        matches!(self.trace.report.link, RuntimeLink::Up { .. })
+    }
+
+    fn hold_claims(&mut self, ledger: &ClaimLedger, supply: &ClaimSupply) {
+        self.roster.facts.resource_claims = ledger.exclusive_claims();
+        self.claims.held = Some((ledger.clone(), supply.clone()));
+        self.rebind();
+        if let Some(inventory) = &self.terms.inventory {
+            let claims = &self.roster.facts.resource_claims;
+            hold_resource_claims(inventory, &mut self.held.allocations, claims);
+            self.held.mark_changed();
+        }
+        // Others leave the CPUs, or get them back.
+        self.requests.early_turn.request();
+    }
+
+    /// Gives each container what its claims have now.
+    fn rebind(&mut self) {
+        let ids: Vec<String> = self.claims.naming.keys().cloned().collect();
+        for id in ids {
+            let Some(naming) = self.claims.naming.get(&id) else { continue };
+            let (place, grant) = self.claims.look_up(&id, &naming.pod_uid, &naming.named);
+            if place == naming.place {
+                continue;
+            }
+            let had = self
+                .claims
+                .naming
+                .get_mut(&id)
+                .and_then(|naming| std::mem::replace(&mut naming.place, place));
+            let Some(holder) = self.held.containers.holder(&id).cloned() else { continue };
+            if holder.is_given() {
+                continue;
+            }
+            let grant = grant.unwrap_or_else(|| self.without_claim(had));
+            self.run_placement("claims", |known, node| {
+                known.hold_claimed(node, &id, holder.name(), None, &grant)
+            });
+        }
+    }
+
+    /// What a running container has after its claims were given up: shared CPUs.
+    fn without_claim(&self, had: Option<ContainerPlace>) -> Grant {
+        let cpus = self.terms.inventory.as_ref().map(|inventory| inventory.shareable_cpus());
+        let place = ContainerPlace { cpus, mems: had.and_then(|had| had.mems), ..ContainerPlace::default() };
+        place.grant("given up while it runs")
+    }
+}
+
+impl SharedLedger {
+    /// Tells the driver if claims may have other CPUs than it was told, or the link to the runtime has
+    /// changed.
+    pub(in crate::engine) fn tell_claims(&self) {
+        let mut state = self.lock();
+        let Some(inventory) = &state.terms.inventory else { return };
+        let machine = Arc::as_ptr(inventory).addr();
+        let now = Some((machine, state.exclusive_without_claims(), state.has_runtime()));
+        if state.claims.told != now {
+            state.claims.told = now;
+            state.claims.changes.send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+}
+
+impl ClaimPlaces for SharedLedger {
+    fn inventory(&self) -> Option<Arc<Inventory>> {
+        self.lock().terms.inventory.clone()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.lock().claims.changes.subscribe()
+    }
+
+    fn has_runtime(&self) -> bool {
+        self.lock().has_runtime()
+    }
+
+    fn take_doubtful(&self) -> BTreeSet<ClaimUid> {
+        std::mem::take(&mut self.lock().claims.doubtful)
+    }
+
+    fn supply(&self) -> Option<ClaimSupply> {
+        let state = self.lock();
+        let inventory = state.terms.inventory.as_ref()?;
+        Some(ClaimSupply::new(inventory, &state.terms.budgets, &state.exclusive_without_claims()))
+    }
+
+    fn hold(&self, ledger: &ClaimLedger, supply: &ClaimSupply) -> Result<(), CpuSet> {
+        let mut state = self.lock();
+        let had = state.claims.held.as_ref().map(|(ledger, _)| ledger.exclusive_cpus()).unwrap_or_default();
+        let taken = ledger.exclusive_cpus().difference(&had).intersection(&state.exclusive_without_claims());
+        if !taken.is_empty() {
+            return Err(taken);
+        }
+        state.hold_claims(ledger, supply);
+        Ok(())
+    }
+
+    fn hold_all(&self, ledger: &ClaimLedger, supply: &ClaimSupply) {
+        self.lock().hold_claims(ledger, supply);
+    }
+}
