@@ -185,6 +185,35 @@ async fn slices_come_change_and_return_after_a_kubelet_has_wiped_them() {
     until("one slice", &client, |slices| ours(slices, "6")).await;
 }
 
+#[tokio::test]
+async fn any_number_of_stray_slices_goes_and_others_stay() {
+    const STRAYS: usize = 150;
+    let Some(server) = ApiServer::start() else { return };
+    let client = server.client().await;
+    define(&client, &definition(true)).await;
+    for at in 0..STRAYS {
+        // Of another start, of another generation, and one that this driver cannot read.
+        let mut stray = slice("a", at as u64, at as u64 % 3 + 1).to_json(0);
+        if at % 10 == 0 {
+            stray["spec"]["devices"][0]["attributes"]["odd"] = json!({"int": "no number"});
+        }
+        assert_eq!(accept(&client, Method::POST, PATH, Some(&stray)).await.0, StatusCode::CREATED);
+    }
+    let other_node = slice("b", 4, 1).to_json(0);
+    assert_eq!(accept(&client, Method::POST, PATH, Some(&other_node)).await.0, StatusCode::CREATED);
+    assert_eq!(stored(&client).await.len(), STRAYS + 1);
+    let mut publisher = Loop::start(&server).await;
+    publisher.wanted.send_replace(Some(wanted(8)));
+    until("the wanted slice and that of another node", &client, |slices| {
+        let mut cpus: Vec<_> = slices.iter().map(|(_, cpus, _)| cpus.as_str()).collect();
+        cpus.sort_unstable();
+        cpus == ["4", "8"]
+    })
+    .await;
+    publisher.calls(STRAYS as u64).await;
+    assert_eq!(*publisher.degraded.borrow(), None);
+}
+
 /// Resource versions of all slices.
 async fn versions(client: &Client) -> Vec<Value> {
     let (_, list) = accept(client, Method::GET, PATH, None).await;

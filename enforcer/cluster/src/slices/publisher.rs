@@ -78,28 +78,6 @@ impl SlicePublisher {
         Ok(dropped(slice, &kept).into())
     }
 
-    /// Makes the stored slices as they are wanted. `done` has each call that was done.
-    ///
-    /// # Errors
-    /// Of the first call that fails; the rest is not done.
-    pub(super) async fn write(
-        &self,
-        stored: &[StoredSlice],
-        wanted: impl Fn(u64) -> Vec<ResourceSlice>,
-        done: &mut Vec<DoneCall>,
-    ) -> Result<(), ApiError> {
-        for call in writes(stored, wanted) {
-            let answer = self.call(&call).await?;
-            done.push(match call {
-                SliceWrite::Delete(_) => DoneCall::Deleted,
-                SliceWrite::Create(_, sent) | SliceWrite::Replace(_, sent) => {
-                    DoneCall::Stored { sent, kept: ResourceSlice::read(&answer).ok() }
-                }
-            });
-        }
-        Ok(())
-    }
-
     async fn call(&self, call: &SliceWrite<'_>) -> Result<Value, ApiError> {
         let (verb, method, path, body) = match call {
             SliceWrite::Create(at, slice) => ("create", Method::POST, PATH.to_owned(), slice.to_json(*at)),
@@ -122,6 +100,40 @@ impl SlicePublisher {
             }
             answer => answer.map(|answer| answer.body),
         }
+    }
+}
+
+/// Writes slices.
+pub(super) trait SliceWriter {
+    /// Makes the stored slices as they are wanted. `done` has each call that was done.
+    ///
+    /// # Errors
+    /// Of the first call that fails; the rest is not done.
+    fn write(
+        &self,
+        stored: &[StoredSlice],
+        wanted: &(dyn Fn(u64) -> Vec<ResourceSlice> + Sync),
+        done: &mut Vec<DoneCall>,
+    ) -> impl Future<Output = Result<(), ApiError>> + Send;
+}
+
+impl SliceWriter for SlicePublisher {
+    async fn write(
+        &self,
+        stored: &[StoredSlice],
+        wanted: &(dyn Fn(u64) -> Vec<ResourceSlice> + Sync),
+        done: &mut Vec<DoneCall>,
+    ) -> Result<(), ApiError> {
+        for call in writes(stored, wanted) {
+            let answer = self.call(&call).await?;
+            done.push(match call {
+                SliceWrite::Delete(_) => DoneCall::Deleted,
+                SliceWrite::Create(_, sent) | SliceWrite::Replace(_, sent) => {
+                    DoneCall::Stored { sent, kept: ResourceSlice::read(&answer).ok() }
+                }
+            });
+        }
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{
     plan::{StoredSlice, writes},
-    publisher::{DoneCall, PATH, SlicePublisher, read_stored},
+    publisher::{DoneCall, PATH, SlicePublisher, SliceWriter, read_stored},
 };
 use crate::{
     api_error::ApiError,
@@ -27,7 +27,8 @@ const SOURCE: &str = "dra:slices";
 const WITHOUT: &str = "the scheduler sees no devices of this node, or old ones";
 /// Longest wait for the watch to tell of a write.
 const UNSEEN: Duration = Duration::from_secs(30);
-/// Most slices of this driver and node that are looked at. One is enough for all machines but the largest.
+/// Most slices of this driver and node that are looked at, and brought to what is wanted, at a time. One is
+/// enough for all machines but the largest.
 const MOST_SLICES: usize = 64;
 
 /// Bounds of the loop.
@@ -41,23 +42,44 @@ pub struct SliceSettings {
     pub first: Duration,
 }
 
+impl Default for SliceSettings {
+    /// Changes of 1 s are one write, of which there is at most one in 10 s, without a wait for the first.
+    fn default() -> Self {
+        let rate = Duration::from_secs(10);
+        let pace = PaceLimits {
+            debounce: Duration::from_secs(1),
+            spacing: rate,
+            burst: 1,
+            refill: rate,
+            ..PaceLimits::default()
+        };
+        Self { pace, watch: WatchLimits::default(), first: Duration::ZERO }
+    }
+}
+
 /// The slices of a generation.
 pub type WantedSlices = Arc<dyn Fn(u64) -> Vec<ResourceSlice> + Send + Sync>;
 
-/// What the server has, once that is known.
-type StoredSlices = Option<BTreeMap<String, StoredSlice>>;
+/// What the server has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct StoredSlices {
+    by_name: BTreeMap<String, StoredSlice>,
+    /// Whether it has more than are looked at.
+    is_cut: bool,
+}
 
 struct SliceSink<'a> {
     /// Driver and node.
     of: (&'a str, &'a str),
-    stored: &'a Sender<StoredSlices>,
-    known: BTreeMap<String, StoredSlice>,
-    listed: Option<BTreeMap<String, StoredSlice>>,
+    /// `None` until it is known.
+    stored: &'a Sender<Option<StoredSlices>>,
+    known: StoredSlices,
+    listed: Option<StoredSlices>,
 }
 
 impl ObjectSink for SliceSink<'_> {
     fn begin_list(&mut self) {
-        self.listed = Some(BTreeMap::new());
+        self.listed = Some(StoredSlices::default());
     }
 
     fn put(&mut self, object: Piece<'_>) {
@@ -65,15 +87,16 @@ impl ObjectSink for SliceSink<'_> {
         let Piece::Whole(text) = object else { return };
         let read =
             serde_json::from_slice::<Value>(text).ok().and_then(|object| read_stored(&object, self.of));
-        if let Some(slice) =
-            read.filter(|slice| slices.len() < MOST_SLICES || slices.contains_key(&slice.name))
-        {
-            slices.insert(slice.name.clone(), slice);
+        let Some(slice) = read else { return };
+        if slices.by_name.len() < MOST_SLICES || slices.by_name.contains_key(&slice.name) {
+            slices.by_name.insert(slice.name.clone(), slice);
+        } else {
+            slices.is_cut = true;
         }
     }
 
     fn remove(&mut self, gone: &GoneObject) {
-        self.known.remove(&gone.name);
+        self.known.by_name.remove(&gone.name);
     }
 
     fn end_list(&mut self) {
@@ -108,23 +131,29 @@ pub async fn publish_slices(
         without: WITHOUT,
         outdated: WITHOUT,
     };
-    let stored = Sender::new(None);
+    let (stored, list_again) = (Sender::new(None), Sender::new(()));
     let (watch_fault, write_fault) = (Sender::new(None), Sender::new(None));
-    let mut sink = SliceSink { of: (driver, node), stored: &stored, known: BTreeMap::new(), listed: None };
-    let mut watched =
-        pin!(follow(publisher.connection(), collection, settings.watch, &mut sink, &watch_fault));
-    let writing = write_changes(publisher, wanted, stored.subscribe(), settings, (&write_fault, written));
-    let mut writing = pin!(writing);
+    let told = WriteTold { degraded: &write_fault, written, list_again: &list_again };
+    let mut writing = pin!(write_changes(publisher, wanted, stored.subscribe(), settings, told));
     let (mut watch_told, mut write_told) = (watch_fault.subscribe(), write_fault.subscribe());
+    let mut lists_again = list_again.subscribe();
     loop {
-        tokio::select! {
-            never = &mut watched => match never {},
-            never = &mut writing => match never {},
-            _ = watch_told.changed() => {}
-            _ = write_told.changed() => {}
+        let known = StoredSlices::default();
+        let mut sink = SliceSink { of: (driver, node), stored: &stored, known, listed: None };
+        let watched = follow(publisher.connection(), collection, settings.watch, &mut sink, &watch_fault);
+        let mut watched = pin!(watched);
+        loop {
+            tokio::select! {
+                never = &mut watched => match never {},
+                never = &mut writing => match never {},
+                _ = watch_told.changed() => {}
+                _ = write_told.changed() => {}
+                // Slices that the list before had no room for are only in another one.
+                _ = lists_again.changed() => break,
+            }
+            let fault = watch_told.borrow_and_update().clone();
+            send_if_different(degraded, fault.or_else(|| write_told.borrow_and_update().clone()));
         }
-        let fault = watch_told.borrow_and_update().clone();
-        send_if_different(degraded, fault.or_else(|| write_told.borrow_and_update().clone()));
     }
 }
 
@@ -167,12 +196,23 @@ impl AlteredSlices {
     }
 }
 
+/// What the writes tell.
+#[derive(Clone, Copy)]
+struct WriteTold<'a> {
+    /// Why the server has other slices.
+    degraded: &'a Sender<Option<Degraded>>,
+    /// Number of calls.
+    written: &'a Sender<u64>,
+    /// Slices that were known are written, and others are not known.
+    list_again: &'a Sender<()>,
+}
+
 async fn write_changes(
-    publisher: &SlicePublisher,
+    writer: &impl SliceWriter,
     mut wanted: Receiver<Option<WantedSlices>>,
-    mut stored: Receiver<StoredSlices>,
+    mut stored: Receiver<Option<StoredSlices>>,
     settings: &SliceSettings,
-    (degraded, written): (&Sender<Option<Degraded>>, &Sender<u64>),
+    WriteTold { degraded, written, list_again }: WriteTold<'_>,
 ) -> Infallible {
     let start = Instant::now();
     let mut pace = Pace::new(settings.pace, settings.first);
@@ -200,18 +240,22 @@ async fn write_changes(
                     pace.withdraw();
                     continue;
                 };
-                let stored: Vec<StoredSlice> = stored.into_values().collect();
+                let is_cut = stored.is_cut;
+                let stored: Vec<StoredSlice> = stored.by_name.into_values().collect();
                 let effective = |generation| AlteredSlices::effective(altered.as_ref(), &wanted, generation);
                 if writes(&stored, effective).is_empty() {
                     pace.withdraw();
                     send_if_different(degraded, altered_fault(altered.as_ref()));
                 } else if pace.begin(start.elapsed()) {
                     let mut done = Vec::new();
-                    let ended = publisher.write(&stored, effective, &mut done).await;
+                    let ended = writer.write(&stored, &effective, &mut done).await;
                     written.send_modify(|count| *count += done.len() as u64);
                     pace.end(start.elapsed(), ended.as_ref().err().map_or(WriteEnd::Written, WriteEnd::of));
                     if !done.is_empty() || matches!(ended, Err(ApiError::Broken { .. } | ApiError::Late { .. })) {
                         unseen_until = Some(Instant::now() + UNSEEN);
+                    }
+                    if is_cut && !done.is_empty() {
+                        list_again.send_replace(());
                     }
                     let fault = match ended {
                         Ok(()) => {
@@ -234,3 +278,6 @@ fn altered_fault(altered: Option<&AlteredSlices>) -> Option<Degraded> {
     let reason = format!("update {PATH}: the API server stores other slices: {}", altered?.difference);
     Some(Degraded::new(SOURCE, reason, WITHOUT))
 }
+
+#[cfg(test)]
+mod tests;
