@@ -6,10 +6,9 @@
 //! was seen. Before each binding each such end has been or has not; states that became equal are one.
 //!
 //! A pod that has come and gone since the state is different: an end that *nothing* has shown yet may have
-//! sent it elsewhere. As long as it is there the node has more room than it seems. What fits in the view fits
-//! there too, if CPUs of two NUMA nodes alone decide; with memory or devices it may not, and nothing here
-//! knows it. Its own end frees a place that is not known, and pods that came after it may be where it
-//! was not. So nothing is known until a state covers those.
+//! sent it elsewhere. As long as it is there, what [moved](super::moved) knows decides. Its own end frees a
+//! place that is not known, and pods that came after it may be where it was not. So nothing is known until a
+//! state covers those.
 //!
 //! Invariants: bindings keep their order, because a kubelet admits in it. An end is never later than seen.
 //!

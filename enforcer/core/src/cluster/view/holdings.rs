@@ -54,9 +54,16 @@ pub(in crate::cluster) struct TakenResources {
     memory: BTreeMap<(MemoryResource, NodeSet), u64>,
     loose: BTreeMap<(MemoryResource, NodeSet), u64>,
     devices: BTreeMap<String, BTreeSet<String>>,
+    /// NUMA nodes on which pods may be that are counted elsewhere.
+    moved_onto: NodeSet,
 }
 
 impl TakenResources {
+    /// The same where pods may have moved to these NUMA nodes.
+    pub(super) fn with_moved_onto(self, nodes: &NodeSet) -> Self {
+        Self { moved_onto: nodes.clone(), ..self }
+    }
+
     /// Does it lack anything that the other one has?
     pub(in crate::cluster) fn lacks_some_of(&self, other: &Self) -> bool {
         let less = |one: &BTreeMap<(MemoryResource, NodeSet), u64>, other: &BTreeMap<_, u64>| {
@@ -66,6 +73,7 @@ impl TakenResources {
             self.devices.get(resource).is_none_or(|held| !ids.is_subset(held))
         };
         !other.cpus.is_subset(&self.cpus)
+            || !other.moved_onto.is_subset(&self.moved_onto)
             || less(&self.memory, &other.memory)
             || less(&other.loose, &self.loose)
             || other.devices.iter().any(fewer)
@@ -81,6 +89,11 @@ impl Holdings {
     /// All of it, loose memory included.
     pub(super) const fn allocations(&self) -> &Allocations {
         &self.allocations
+    }
+
+    /// Gives a container what it is to hold.
+    pub(super) fn give(&mut self, holder: Holder, grant: Grant) {
+        self.allocations.give(holder, grant);
     }
 
     /// Removes a pod.

@@ -99,11 +99,15 @@ impl PodLog {
 
     /// Pods that are bound, or may come, and have not ended, in that order.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &PodRequest> {
-        let bound = self.events().filter_map(|(uid, event)| match event {
+        self.bound().chain(self.tentative.iter().map(|pod| &pod.request))
+    }
+
+    /// Pods that are bound and have not ended, in that order.
+    pub(super) fn bound(&self) -> impl Iterator<Item = &PodRequest> {
+        self.events().filter_map(|(uid, event)| match event {
             PodEvent::Bound(request) if !self.has_ended(uid) => Some(&**request),
             _ => None,
-        });
-        bound.chain(self.tentative.iter().map(|pod| &pod.request))
+        })
     }
 
     /// Has the pod ended?

@@ -5,7 +5,8 @@
 //! plus the [events](log) of pods since, played by the engine in the order of the API: a bound pod is
 //! admitted, an ended one removed. The kubelet admits in that order too, so the replay gives what it will
 //! give. Only an end may come earlier to the kubelet than to the API: where that makes a difference to pods
-//! that came in between, the answer is unknown until a state covers them.
+//! that came in between, the answer is unknown until a state covers them, whether the end was [shown](ends) by
+//! now or [not](moved).
 //!
 //! Terminology: a *tentative* pod was chosen for the node and may still go elsewhere; it holds its place
 //! until it is bound, forgotten or its time is over. A pod is *covered* if the state names its uid.
@@ -21,6 +22,7 @@ mod concern;
 mod ends;
 mod holdings;
 mod log;
+mod moved;
 mod orders;
 mod reuse;
 #[cfg(test)]
@@ -43,7 +45,9 @@ pub use self::verdict::{PredictedContainer, PredictedPlace, RefusalGroup, Unknow
 use self::{
     ends::{came_and_went, open_ends, possible_states},
     holdings::{Holdings, NodeReply, TakenResources},
-    log::{LogChange, PodEvent, PodLog},
+    log::{LogChange, PodEvent, PodLog, UidEvent},
+    moved::MovedPods,
+    orders::orders_of,
 };
 use super::{
     model::{NodeModel, SharedParts, StateFault},
@@ -86,8 +90,12 @@ pub struct NodeView {
     /// Uid of an ended pod of which it matters when it ended; looked for when the node is asked, because it
     /// costs many replays.
     open_end: OnceLock<Option<String>>,
+    /// Where bound pods may be; looked for as the open end is.
+    moved: OnceLock<MovedPods>,
     /// Names by uid of bound pods whose order decides what is left, and is not known.
     unordered: BTreeMap<String, String>,
+    /// The same of pods that were bound together, each order of which leaves the same as long as they stay.
+    together: Vec<BTreeMap<String, String>>,
     /// Whether pods may have come and gone, unseen, between bound ones that the state does not cover.
     has_gap: bool,
     /// Number of changes: an answer of an older version may not be that of now.
@@ -122,13 +130,8 @@ impl NodeView {
                 self.seen_at = now;
                 self.outdated = None;
                 self.log.cover(&model.covered, |request| concern::concerns(&model, request));
-                let log = &self.log;
-                self.unordered
-                    .retain(|uid, _| log.knows(uid) && !model.covered.contains(uid) && !log.has_ended(uid));
-                if self.unordered.len() < 2 {
-                    self.unordered.clear();
-                }
                 self.model = Some(model);
+                self.forget_covered_orders();
                 StateOutcome::Taken
             }
             Err(fault) => {
@@ -193,6 +196,7 @@ impl NodeView {
             LogChange::Order => self.replay(),
             LogChange::Last => {
                 self.version += 1;
+                self.moved = OnceLock::new();
                 // The others need not be played again.
                 if let Some(model) = &self.model
                     && let Some(doubt) = give(model, &mut self.bound, request)
@@ -206,6 +210,7 @@ impl NodeView {
 
     /// Notes that a pod has ended or is gone.
     pub fn observe_ended(&mut self, uid: &str, now: Millis) {
+        self.end_together(uid);
         if self.log.end(uid, now) {
             self.replay();
         }
@@ -228,13 +233,19 @@ impl NodeView {
         namesakes.any(|known| known != pod)
     }
 
-    /// The node's answer to a pod that comes after all others, tentative ones included.
+    /// The node's answer to a pod that comes after all others, tentative ones included, if no pod has ended
+    /// but those that are shown as ended.
     pub fn filter(&self, pod: &PodRequest, now: Millis) -> Verdict {
         // A pod is never in its own way.
         match self.without_place.iter().find(|name| **name != pod.name) {
             Some(name) if self.gives_own(pod) => Verdict::Unknown(UnknownNode::Misfit(name.to_string())),
             _ => self.answer(self.now(), pod, now),
         }
+    }
+
+    /// The same for a pod that is committed later: the answer of [`Self::commit`], if nothing changes.
+    pub fn filter_to_commit(&self, pod: &PodRequest, now: Millis) -> Verdict {
+        self.beside_moved(self.filter(pod, now), pod)
     }
 
     /// Is the state too old, and does nothing show that its daemon lives?
@@ -283,6 +294,16 @@ impl NodeView {
         }
     }
 
+    /// The answer to a pod, if it has a place wherever the bound pods are.
+    fn beside_moved(&self, verdict: Verdict, pod: &PodRequest) -> Verdict {
+        match (&verdict, &self.model) {
+            (Verdict::Fits(_), Some(model)) if !self.holds_places(model, &[pod]) => {
+                Verdict::Unknown(UnknownNode::UnseenEnd(pod.name.to_string()))
+            }
+            _ => verdict,
+        }
+    }
+
     /// The answer to a pod that fits behind all others. A kubelet admits pods in the order of their bindings;
     /// a runtime creates containers as their images arrive, so each order of the pods that the state does not
     /// cover must leave a place for all.
@@ -316,7 +337,7 @@ impl NodeView {
     /// Commits a pod if the node still admits it behind all bound pods. Tentative ones come later than it, so
     /// the place of the answer is what the node gives.
     pub fn commit(&mut self, uid: &str, request: &PodRequest, now: Millis) -> Verdict {
-        let verdict = self.answer(&self.bound, request, now);
+        let verdict = self.beside_moved(self.answer(&self.bound, request, now), request);
         if matches!(verdict, Verdict::Fits(_)) {
             self.claim(uid, request);
         }
@@ -401,7 +422,8 @@ impl NodeView {
 
     /// What a pod could not have: `None` while the node's answer is not certain.
     pub(in crate::cluster) fn taken(&self, now: Millis) -> Option<TakenResources> {
-        self.is_exact(now).then(|| self.now().taken())
+        let model = self.model.as_ref().filter(|_| self.is_exact(now))?;
+        Some(self.now().taken().with_moved_onto(&self.moved_pods(model).onto))
     }
 
     /// Number of CPUs on these NUMA nodes that a pod could still have exclusively.
@@ -437,6 +459,7 @@ impl NodeView {
             }
         }
         self.open_end = OnceLock::new();
+        self.moved = OnceLock::new();
         self.add_tentative();
     }
 
@@ -479,14 +502,18 @@ impl NodeView {
         if let Some(uid) = came_and_went(&events, |request| concerns(model, request)) {
             return Some(uid);
         }
-        let open = open_ends(&events);
-        let first = open.first()?.uid;
+        let first = open_ends(&events).first()?.uid;
         let bind = |held: &mut Holdings, request: &PodRequest| drop(give(model, held, request));
         let end = |held: &mut Holdings, uid: &str| held.remove_uid(model, uid);
-        let start = Holdings::new(model.allocations.clone());
-        let states = possible_states(start, (&events, &open), MOST_ADMISSIONS, bind, end);
         let taken = self.bound.taken();
-        let is_certain = states.is_some_and(|states| states.iter().all(|held| held.taken() == taken));
+        let leaves_the_same = |events: &Vec<&UidEvent>| {
+            let start = Holdings::new(model.allocations.clone());
+            let open = open_ends(events);
+            let states = possible_states(start, (events, &open), MOST_ADMISSIONS, bind, end);
+            states.is_some_and(|states| states.iter().all(|held| held.taken() == taken))
+        };
+        let orders = orders_of(&events, &self.together);
+        let is_certain = orders.is_some_and(|orders| orders.iter().all(leaves_the_same));
         (!is_certain).then_some(first)
     }
 

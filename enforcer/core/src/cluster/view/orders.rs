@@ -4,22 +4,29 @@
 //! order. The kubelet gives the lowest node that fits, so of two pods that fit in one order one may be
 //! refused in the other. Pods that were bound within one second have the same problem: the API tells whole
 //! seconds. Idea: a pod may come if the node admits it and every tentative pod in each order, and bound pods
-//! count if every order leaves the same. Pods that ask for the same are interchangeable, so a burst of equal
+//! count if every order leaves the same: when they come, with each end that is shown later, and as long as
+//! none of them ends. Pods that ask for the same are interchangeable, so a burst of equal
 //! pods has a single order.
 //!
 //! Cost: up to [`MOST_ADMISSIONS`] admissions; where the orders need more, the pod has to wait until earlier
 //! ones are bound, and bound pods until a state covers them.
+
+use std::collections::BTreeMap;
 
 use numa_placement::{Allocations, PodRequest};
 
 use super::{
     Millis, NodeView, PredictedPlace, UnknownNode, Verdict, concern,
     holdings::{Holdings, NodeReply},
+    log::{PodEvent, UidEvent},
 };
 use crate::cluster::{model::NodeModel, own_engine::arrival::Arrivals, state::DecidedBy};
 
 /// Admissions of all orders together: four different pods need 64.
 const MOST_ADMISSIONS: usize = 100;
+
+/// Most orders of pods that were bound together in which ends are tried.
+const MOST_ORDERS: usize = 24;
 
 /// Holders beside which an admission costs about as much as alone.
 const CHEAP_HOLDERS: usize = 256;
@@ -46,7 +53,7 @@ impl NodeView {
         let is_refused = |pod| matches!(self.bound.clone().admit(model, pod), NodeReply::Refused(_));
         pods.retain(|earlier| concern::concerns(model, earlier) && !is_refused(earlier));
         if pods.is_empty() {
-            return verdict;
+            return self.beside_moved(verdict, pod);
         }
         pods.push(pod);
         if model.decided_by == DecidedBy::NumaEnforcer {
@@ -62,6 +69,9 @@ impl NodeView {
             };
             waiting.is_none()
         });
+        if waiting.is_none() && !self.holds_places(model, &pods) {
+            waiting = Some(pod.name.to_string());
+        }
         waiting.map_or(verdict, |name| Verdict::Unknown(UnknownNode::Waiting(name)))
     }
 
@@ -73,14 +83,87 @@ impl NodeView {
             let mut new: Vec<_> = pods.iter().filter(|(uid, _)| is_new(uid)).collect();
             new.retain(|(_, request)| concern::concerns(model, request));
             let requests: Vec<&PodRequest> = new.iter().map(|(_, request)| *request).collect();
-            if requests.len() > 1 && !leave_the_same(model, &self.bound, &requests) {
+            if requests.len() > 1 {
                 let named = new.iter().map(|(uid, request)| ((*uid).to_owned(), request.name.to_string()));
-                self.unordered.extend(named);
+                if leave_the_same(model, &self.bound, &requests) {
+                    self.together.push(named.collect());
+                } else {
+                    self.unordered.extend(named);
+                }
             }
         }
         for (uid, request) in pods {
             self.observe_bound(uid, request);
         }
+    }
+
+    /// Notes that a pod ends: of those that were bound together with it, one may have the place that it has
+    /// here, and it may have theirs.
+    pub(super) fn end_together(&mut self, uid: &str) {
+        for pods in self.together.extract_if(.., |pods| pods.contains_key(uid)) {
+            self.unordered.extend(pods);
+        }
+    }
+
+    /// Forgets which pods were bound together, as far as the state tells how it was: it covers the first ones.
+    pub(super) fn forget_covered_orders(&mut self) {
+        let Some(model) = &self.model else { return };
+        let log = &self.log;
+        let is_open = |uid: &String| log.knows(uid) && !model.covered.contains(uid);
+        for pods in self.together.iter_mut().chain([&mut self.unordered]) {
+            pods.retain(|uid, _| is_open(uid));
+            if pods.len() < 2 || pods.keys().all(|uid| log.has_ended(uid)) {
+                pods.clear();
+            }
+        }
+        self.together.retain(|pods| !pods.is_empty());
+    }
+}
+
+/// The events with pods that were bound together in each order; `None` if there are too many.
+pub(super) fn orders_of<'a>(
+    events: &[&'a UidEvent],
+    together: &[BTreeMap<String, String>],
+) -> Option<Vec<Vec<&'a UidEvent>>> {
+    let group = |event: &UidEvent| {
+        let is_binding = matches!(event.1, PodEvent::Bound(_));
+        together.iter().position(|pods| is_binding && pods.contains_key(&event.0))
+    };
+    let mut orders = vec![Vec::new()];
+    for run in events.chunk_by(|one, next| group(one).is_some() && group(one) == group(next)) {
+        let mut longer = Vec::new();
+        for order in &orders {
+            extend_in_each_order(order, run, &mut longer);
+            if longer.len() > MOST_ORDERS {
+                return None;
+            }
+        }
+        orders = longer;
+    }
+    Some(orders)
+}
+
+/// Adds the events behind an order, in each order of their own, to the orders; some more than there may be
+/// are enough.
+fn extend_in_each_order<'a>(
+    order: &[&'a UidEvent],
+    rest: &[&'a UidEvent],
+    orders: &mut Vec<Vec<&'a UidEvent>>,
+) {
+    if rest.is_empty() || orders.len() > MOST_ORDERS {
+        return orders.push(order.to_vec());
+    }
+    let ask_the_same = |one: &UidEvent, other: &UidEvent| match (&one.1, &other.1) {
+        (PodEvent::Bound(one), PodEvent::Bound(other)) => are_alike(one, other),
+        _ => false,
+    };
+    for (at, next) in rest.iter().enumerate() {
+        if rest.iter().take(at).any(|earlier| ask_the_same(earlier, next)) {
+            continue;
+        }
+        let others = rest.iter().enumerate().filter(|(other, _)| *other != at);
+        let others: Vec<&UidEvent> = others.map(|(_, event)| *event).collect();
+        extend_in_each_order(&[order, &[*next]].concat(), &others, orders);
     }
 }
 
@@ -134,7 +217,7 @@ fn try_orders<'a>(
 }
 
 /// Do two pods ask a kubelet for the same?
-fn are_alike(one: &PodRequest, other: &PodRequest) -> bool {
+pub(super) fn are_alike(one: &PodRequest, other: &PodRequest) -> bool {
     one.qos == other.qos && one.containers == other.containers
 }
 

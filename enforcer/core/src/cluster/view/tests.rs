@@ -1,3 +1,5 @@
+mod early;
+
 use super::*;
 use crate::cluster::{
     model::tests::{state, state_of},
@@ -172,75 +174,9 @@ fn an_end_is_remembered_until_no_state_can_name_the_pod() {
 
 const REMEMBERED_FOR_TESTS: Millis = 10_000_000;
 
-/// An event at the API, or a state that the node takes down or that arrives.
-#[derive(Debug, Clone)]
-enum ClusterEvent {
-    Bind(usize),
-    End(usize),
-    TakeDown,
-    Arrive(usize),
-}
-
-fn cluster_event() -> impl Strategy<Value = ClusterEvent> {
-    prop_oneof![
-        4 => (0..24usize).prop_map(ClusterEvent::Bind),
-        3 => (0..24usize).prop_map(ClusterEvent::End),
-        2 => Just(ClusterEvent::TakeDown),
-        2 => (0..8usize).prop_map(ClusterEvent::Arrive),
-    ]
-}
-
 fn exclusive(allocations: &Allocations) -> Vec<(String, String)> {
     let all = allocations.iter();
     all.map(|(holder, grant)| (holder.pod().uid.clone(), grant.exclusive.to_string())).collect()
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-    /// A node admits pods in the order of the API and publishes its state at any time; states arrive late and
-    /// in any order. After every event the view holds what the node holds.
-    #[test]
-    fn a_view_is_what_the_node_holds(events in prop::collection::vec(cluster_event(), 1..60)) {
-        let model = NodeModel::new(&state()).unwrap();
-        let mut view = view();
-        let mut node = view.clone();
-        let mut states = vec![state()];
-        let (mut bound, mut ended) = (BTreeSet::new(), BTreeSet::new());
-        for event in events {
-            let pod = |at: usize| asks(&format!("p{at}"), 1 + at as u64 % 5, 1 + at as u64 % 3);
-            match event {
-                ClusterEvent::Bind(at) if bound.insert(at) => {
-                    // A scheduler binds what the view says, and the node must admit it.
-                    let uid = format!("p{at}");
-                    let open_end = matches!(view.doubt(), Some(UnknownNode::OpenEnd(_)));
-                    if open_end {
-                        bound.remove(&at);
-                    } else if matches!(view.commit(&uid, &pod(at), 0), Verdict::Fits(_)) {
-                        view.observe_bound(&uid, &pod(at));
-                        prop_assert_eq!(give(&model, &mut node.bound, &pod(at)), None);
-                    } else {
-                        bound.remove(&at);
-                        prop_assert!(give(&model, &mut node.bound, &pod(at)).is_some());
-                    }
-                }
-                ClusterEvent::End(at) if bound.contains(&at) && ended.insert(at) => {
-                    view.observe_ended(&format!("p{at}"), 0);
-                    node.bound.remove(&pod(at).name);
-                }
-                ClusterEvent::TakeDown => states.push(published(&node, i64::try_from(states.len()).unwrap())),
-                ClusterEvent::Arrive(at) => {
-                    view.observe_state(&states[states.len().saturating_sub(1 + at)], 0);
-                }
-                ClusterEvent::Bind(_) | ClusterEvent::End(_) => {}
-            }
-            prop_assert_eq!(exclusive(view.allocations()), exclusive(node.allocations()));
-            prop_assert!(matches!(view.doubt(), None | Some(UnknownNode::OpenEnd(_))));
-        }
-        view.observe_state(&published(&node, 1_000), 0);
-        view.tick(REMEMBERED_FOR_TESTS);
-        prop_assert_eq!(view.pending(), 0);
-        prop_assert_eq!(view.log.events().count(), 0, "nothing is left behind");
-    }
 }
 
 #[test]

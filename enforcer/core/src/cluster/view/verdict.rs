@@ -52,6 +52,8 @@ pub enum UnknownNode {
     Undescribed(String, Undescribed),
     /// Pods that were chosen for it may arrive in an order in which it refuses this one.
     Waiting(String),
+    /// Pods bound before this one may have its place, if others have ended that are shown as there.
+    UnseenEnd(String),
 }
 
 impl UnknownNode {
@@ -61,7 +63,7 @@ impl UnknownNode {
     /// The text for a scheduler: one of few, which counts nodes with equal texts.
     pub const fn as_group(&self) -> &'static str {
         match self {
-            Self::Waiting(_) => Self::WAITING,
+            Self::Waiting(_) | Self::UnseenEnd(_) => Self::WAITING,
             _ => "NUMA: state unknown",
         }
     }
@@ -96,6 +98,10 @@ impl fmt::Display for UnknownNode {
                 f,
                 "what numa-enforcer gives to pod {pod} does not follow from its containers: {}",
                 undescribed.as_str()
+            ),
+            Self::UnseenEnd(pod) => write!(
+                f,
+                "pods bound before {pod} may have its place, if the node has freed what others held and that is not shown yet"
             ),
             Self::Waiting(pod) => {
                 write!(
