@@ -5,8 +5,8 @@
 //! plus the [events](log) of pods since, played by the engine in the order of the API: a bound pod is
 //! admitted, an ended one removed. The kubelet admits in that order too, so the replay gives what it will
 //! give. Only an end may come earlier to the kubelet than to the API: where that makes a difference to pods
-//! that came in between, the answer is unknown until a state covers them, whether the end was [shown](ends) by
-//! now or [not](moved).
+//! that came in between, the answer is unknown until a state covers them, whether the end has been
+//! [shown](ends) or [not](moved).
 //!
 //! Terminology: a *tentative* pod was chosen for the node and may still go elsewhere; it holds its place
 //! until it is bound, forgotten or its time is over. A pod is *covered* if the state names its uid.
@@ -87,14 +87,14 @@ pub struct NodeView {
     without_place: Vec<PodName>,
     /// Why the replay of bound pods is not what the node did.
     doubt: Option<UnknownNode>,
-    /// Uid of an ended pod of which it matters when it ended; looked for when the node is asked, because it
-    /// costs many replays.
-    open_end: OnceLock<Option<String>>,
-    /// Where bound pods may be; looked for as the open end is.
+    /// Why it matters when a pod ended, or in which order pods came; looked for when the node is asked,
+    /// because it costs many replays.
+    open_order: OnceLock<Option<UnknownNode>>,
+    /// Where bound pods may be; looked for in the same way.
     moved: OnceLock<MovedPods>,
     /// Names by uid of bound pods whose order decides what is left, and is not known.
     unordered: BTreeMap<String, String>,
-    /// The same of pods that were bound together, each order of which leaves the same as long as they stay.
+    /// The same of pods that were bound together; each order of them has left the same so far.
     together: Vec<BTreeMap<String, String>>,
     /// Whether pods may have come and gone, unseen, between bound ones that the state does not cover.
     has_gap: bool,
@@ -280,8 +280,7 @@ impl NodeView {
             return Verdict::Unknown(doubt);
         }
         if !self.unordered.is_empty() {
-            let names: Vec<&str> = self.unordered.values().map(String::as_str).collect();
-            return Verdict::Unknown(UnknownNode::Unordered(names.join(", ")));
+            return Verdict::Unknown(UnknownNode::unordered(self.unordered.values()));
         }
         let mut trial = held.clone();
         // A pod is never in its own way: its former attempt is over.
@@ -458,7 +457,7 @@ impl NodeView {
                 self.doubt = doubt.or(behind_gap);
             }
         }
-        self.open_end = OnceLock::new();
+        self.open_order = OnceLock::new();
         self.moved = OnceLock::new();
         self.add_tentative();
     }
@@ -487,22 +486,25 @@ impl NodeView {
 
     /// Why nothing is certain about the node.
     fn doubt(&self) -> Option<UnknownNode> {
-        let found = || self.model.as_ref().and_then(|model| self.find_open_end(model)).map(str::to_owned);
-        let open_end = || self.open_end.get_or_init(found).clone().map(UnknownNode::OpenEnd);
-        self.doubt.clone().or_else(open_end)
+        let found = || self.model.as_ref().and_then(|model| self.find_open_order(model));
+        self.doubt.clone().or_else(|| self.open_order.get_or_init(found).clone())
     }
 
-    /// A pod that has ended, where others hold something else if it ended before they came.
-    fn find_open_end(&self, model: &NodeModel) -> Option<&str> {
+    /// Pods that hold something else if one ended before they came, or if they came in another order.
+    fn find_open_order(&self, model: &NodeModel) -> Option<UnknownNode> {
         if model.decided_by == DecidedBy::NumaEnforcer {
             // All orders of those that come are tried there, on what is left of the others.
             return None;
         }
+        let open_end = |uid: &str| UnknownNode::OpenEnd(uid.to_owned());
         let events = self.log.played_on(&model.covered);
         if let Some(uid) = came_and_went(&events, |request| concerns(model, request)) {
-            return Some(uid);
+            return Some(open_end(uid));
         }
-        let first = open_ends(&events).first()?.uid;
+        let first = open_ends(&events).first().map(|open| open.uid);
+        if first.is_none() && self.together.is_empty() {
+            return None;
+        }
         let bind = |held: &mut Holdings, request: &PodRequest| drop(give(model, held, request));
         let end = |held: &mut Holdings, uid: &str| held.remove_uid(model, uid);
         let taken = self.bound.taken();
@@ -514,7 +516,8 @@ impl NodeView {
         };
         let orders = orders_of(&events, &self.together);
         let is_certain = orders.is_some_and(|orders| orders.iter().all(leaves_the_same));
-        (!is_certain).then_some(first)
+        let names = || UnknownNode::unordered(self.together.iter().flat_map(BTreeMap::values));
+        (!is_certain).then(|| first.map_or_else(names, open_end))
     }
 
     /// What pods hold after all events, and the first reason why that is in doubt.

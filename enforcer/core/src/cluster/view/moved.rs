@@ -23,7 +23,10 @@ use std::{
     sync::OnceLock,
 };
 
-use numa_placement::{CpuClass, Grant, Holder, PodName, PodRequest, settings::TopologyPolicy};
+use numa_placement::{
+    CpuClass, Grant, Holder, PodName, PodRequest,
+    settings::{MemoryManagerPolicy, TopologyPolicy},
+};
 use numa_topology::{id::NodeId, set::NodeSet};
 
 use super::{
@@ -73,7 +76,7 @@ impl NodeView {
     pub(super) fn moved_pods(&self, model: &NodeModel) -> &MovedPods {
         self.moved.get_or_init(|| {
             let mut moved = MovedPods::default();
-            if model.decided_by == DecidedBy::Kubelet && self.log.bound().next().is_some() {
+            if !asks_for_sums(model) && self.log.bound().next().is_some() {
                 let mut trials = Trials::new(model);
                 let mut held = Holdings::new(model.allocations.clone());
                 for (uid, event) in self.log.played_on(&model.covered) {
@@ -90,6 +93,9 @@ impl NodeView {
     /// Is there a place for each of these pods, in any order behind the bound ones, whichever pods have ended
     /// that are shown as there? The view has places for them in each order.
     pub(super) fn holds_places(&self, model: &NodeModel, pods: &[&PodRequest]) -> bool {
+        if asks_for_sums(model) {
+            return true;
+        }
         let moved = self.moved_pods(model);
         if moved.onto.is_empty() && pods.len() < 2 {
             return true;
@@ -312,6 +318,14 @@ impl<'a> Trials<'a> {
         }
         Ok(after)
     }
+}
+
+/// Does no NUMA node decide what the node refuses? A daemon that places containers tries each order of them.
+fn asks_for_sums(model: &NodeModel) -> bool {
+    let hints = &model.settings.hints;
+    model.decided_by != DecidedBy::Kubelet
+        || matches!(hints.policy, TopologyPolicy::None | TopologyPolicy::BestEffort)
+            && hints.memory_manager_policy != MemoryManagerPolicy::Static
 }
 
 /// Each of these pods that may come next, one of those that ask for the same, and the others.

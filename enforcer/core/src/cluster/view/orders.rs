@@ -4,9 +4,9 @@
 //! order. The kubelet gives the lowest node that fits, so of two pods that fit in one order one may be
 //! refused in the other. Pods that were bound within one second have the same problem: the API tells whole
 //! seconds. Idea: a pod may come if the node admits it and every tentative pod in each order, and bound pods
-//! count if every order leaves the same: when they come, with each end that is shown later, and as long as
-//! none of them ends. Pods that ask for the same are interchangeable, so a burst of equal
-//! pods has a single order.
+//! count if every order leaves the same: when they come, on each later state and with each end that is shown
+//! later, and as long as none of them ends. Pods that ask for the same are interchangeable, so a burst of
+//! equal pods has a single order.
 //!
 //! Cost: up to [`MOST_ADMISSIONS`] admissions; where the orders need more, the pod has to wait until earlier
 //! ones are bound, and bound pods until a state covers them.
@@ -105,7 +105,7 @@ impl NodeView {
         }
     }
 
-    /// Forgets which pods were bound together, as far as the state tells how it was: it covers the first ones.
+    /// Forgets which pods were bound together, as far as the state tells how it was: it covers the first.
     pub(super) fn forget_covered_orders(&mut self) {
         let Some(model) = &self.model else { return };
         let log = &self.log;

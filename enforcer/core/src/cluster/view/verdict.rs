@@ -57,6 +57,10 @@ pub enum UnknownNode {
 }
 
 impl UnknownNode {
+    pub(super) fn unordered<'a>(pods: impl Iterator<Item = &'a String>) -> Self {
+        Self::Unordered(pods.map(String::as_str).collect::<Vec<_>>().join(", "))
+    }
+
     /// The text for a node on which an earlier pod may still arrive.
     pub const WAITING: &str = "NUMA: waiting for an earlier pod";
 

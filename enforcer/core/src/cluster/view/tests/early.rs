@@ -297,8 +297,8 @@ impl Cluster {
     }
 }
 
-/// The kubelet may have freed the second pod: then `moved` has the memory of NUMA node 0 that `next` needs, and node 1
-/// has too few CPUs for that.
+/// The kubelet may have freed the second pod: then `moved` has the memory of NUMA node 0 that `next` needs,
+/// and node 1 has too few CPUs for that.
 #[test]
 fn a_place_that_an_unseen_end_may_have_given_to_another_pod_is_not_promised() {
     let ended = asks("p1", 1, 1);
@@ -340,6 +340,24 @@ fn a_place_that_an_unseen_end_may_have_given_to_another_pod_is_not_promised() {
     assert!(after.taken(0).unwrap().lacks_some_of(&before), "so pods without a place are tried again");
 }
 
+#[test]
+fn an_unseen_end_changes_nothing_where_sums_decide_alone() {
+    let moved_onto = |memory_policy: &str| {
+        let mut empty = state();
+        empty.kubelet.topology_policy = "best-effort".into();
+        empty.kubelet.memory_policy = memory_policy.into();
+        let mut base = NodeView::default();
+        base.observe_state(&empty, 0);
+        base.observe_bound("x", &asks("x", 5, 1));
+        let of_pods = published(&base, 1);
+        let mut view = NodeView::default();
+        view.observe_state(&NodeState { kubelet: empty.kubelet, ..of_pods }, 0);
+        view.observe_bound("p", &asks("p", 3, 1));
+        view.moved_pods(view.model().unwrap()).onto.to_string()
+    };
+    assert_eq!((moved_onto("None"), moved_onto("Static")), (String::new(), "0".into()));
+}
+
 /// One may have the place that the other one has here.
 #[test]
 fn the_end_of_a_pod_leaves_those_that_were_bound_together_with_it_somewhere() {
@@ -377,6 +395,24 @@ fn an_end_counts_in_each_order_of_pods_that_were_bound_together() {
     assert!(matches!(view.filter(&next, 0), Verdict::Refused(..)));
     view.observe_ended("ended", 0);
     assert_eq!(view.filter(&next, 0), Verdict::Unknown(UnknownNode::OpenEnd("ended".into())));
+}
+
+/// The state that lacks both shows more room, which the first one of them has.
+#[test]
+fn a_later_state_may_make_a_difference_of_the_order_of_pods() {
+    let mut base = view();
+    base.observe_bound("ended", &asks("ended", 5, 1));
+    base.observe_bound("stays", &asks("stays", 5, 1));
+    let mut seen = view();
+    seen.observe_state(&published(&base, 1), 0);
+    let pods = [asks("one", 1, 1), asks("two", 2, 1)];
+    seen.observe_bound_together(&[("one", &pods[0]), ("two", &pods[1])]);
+    let next = asks("next", 2, 1);
+    assert!(matches!(seen.filter(&next, 0), Verdict::Refused(..)));
+    base.observe_ended("ended", 0);
+    seen.observe_state(&published(&base, 2), 0);
+    let unordered = UnknownNode::Unordered("default/one, default/two".into());
+    assert_eq!(seen.filter(&next, 0), Verdict::Unknown(unordered), "CPUs 1-2 and 10, or 1-2 and 9");
 }
 
 proptest! {
