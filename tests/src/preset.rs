@@ -27,6 +27,9 @@ pub const ACCOUNT: &str = "/var/lib/rig/account";
 /// What is rendered with `cluster.publish` and `cluster.events`.
 const PUBLISHING: &str = include_str!("../fixtures/chart/publishing.yaml");
 
+/// What is rendered with `dra.enabled`.
+const CLAIMS: &str = include_str!("../fixtures/chart/claims.yaml");
+
 /// Says something to the cluster, and nothing to a runtime.
 const OF_THE_CLUSTER: [&str; 7] = [
     "serviceAccountName",
@@ -76,8 +79,12 @@ impl Preset {
 
     /// It corrects, publishes the state of its node and writes events.
     pub fn publishing() -> Result<Self> {
-        let daemon_set = of_kind("DaemonSet").next().context("no DaemonSet is rendered")?;
-        Self::read("publishing", daemon_set)
+        Self::read("publishing", of_kind(PUBLISHING, "DaemonSet").next().context("no DaemonSet is rendered")?)
+    }
+
+    /// It corrects, offers the NUMA nodes as devices and prepares claims.
+    pub fn claims() -> Result<Self> {
+        Self::read("claims", of_kind(CLAIMS, "DaemonSet").next().context("no DaemonSet is rendered")?)
     }
 
     fn read(name: &'static str, daemon_set: &str) -> Result<Self> {
@@ -135,18 +142,34 @@ impl Preset {
 
 /// Rules of all roles that the account of daemons has that publish.
 pub fn rights() -> Result<Vec<RoleRule>> {
+    rights_of(PUBLISHING)
+}
+
+/// Rules of all roles that the account of daemons has that prepare claims.
+pub fn claim_rights() -> Result<Vec<RoleRule>> {
+    rights_of(CLAIMS)
+}
+
+/// The configuration of daemons that prepare claims.
+pub fn claim_config() -> Result<String> {
+    let map = of_kind(CLAIMS, "ConfigMap").next().context("no ConfigMap is rendered")?;
+    let object: Value = serde_saphyr::from_str(map).context("no YAML")?;
+    Ok(object["data"]["numa-enforcer.toml"].as_str().context("no numa-enforcer.toml")?.to_owned())
+}
+
+fn rights_of(rendered: &'static str) -> Result<Vec<RoleRule>> {
     let mut rules = Vec::new();
-    for role in of_kind("ClusterRole").chain(of_kind("Role")) {
+    for role in of_kind(rendered, "ClusterRole").chain(of_kind(rendered, "Role")) {
         let mut object: Value = serde_saphyr::from_str(role).context("no YAML")?;
         rules.extend(serde_json::from_value::<Vec<RoleRule>>(object["rules"].take()).context("rules")?);
     }
     Ok(rules)
 }
 
-/// Objects of a kind that are rendered for daemons that publish.
-fn of_kind(kind: &str) -> impl Iterator<Item = &'static str> {
+/// Objects of a kind of a rendering.
+fn of_kind(rendered: &'static str, kind: &str) -> impl Iterator<Item = &'static str> {
     let line = format!("kind: {kind}");
-    PUBLISHING.split("\n---\n").filter(move |text| text.lines().any(|one| one == line))
+    rendered.split("\n---\n").filter(move |text| text.lines().any(|one| one == line))
 }
 
 /// A container, and what is asked of it.
@@ -426,6 +449,29 @@ mod tests {
         assert_eq!(mounts[..mounts.len() - 1], enforce.daemon.mounts);
         assert_eq!(publishing.without_account().mounts, enforce.daemon.mounts);
         assert_eq!(enforce.daemon.environment, []);
+    }
+
+    #[test]
+    fn pod_that_prepares_claims_has_its_folders_at_the_paths_of_the_node() {
+        let (claims, enforce) = (Preset::claims().unwrap(), Preset::enforce().unwrap());
+        assert_eq!(claims.daemon.args[enforce.daemon.args.len()..], ["--node-name", api::NODE]);
+        let known = enforce.daemon.mounts.len();
+        let new = &claims.without_account().mounts[known..];
+        let expected =
+            ["plugins/numa-enforcer.io", "plugins_registry"].map(|name| format!("/var/lib/kubelet/{name}"));
+        let paths = new.iter().map(|mount| &mount.container_path);
+        assert!(paths.eq(expected.iter().chain([&"/var/run/cdi".to_owned()])), "{new:?}");
+        assert!(
+            new.iter().all(|mount| mount.host_path == mount.container_path && !mount.is_read_only),
+            "{new:?}"
+        );
+        let kubelet = |mount: &MountSpec| mount.container_path == "/var/lib/kubelet";
+        assert!(
+            claims.daemon.mounts[..known].iter().any(kubelet),
+            "the folder is mounted before what is in it"
+        );
+        assert!(claim_config().unwrap().contains("\n[dra]\nenabled = true\n"));
+        assert_eq!((claim_rights().unwrap().len(), rights().unwrap().len()), (3, 6));
     }
 
     #[test]

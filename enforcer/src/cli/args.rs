@@ -412,6 +412,9 @@ pub struct RunArgs {
     /// Publish the state of the node in the cluster, under its name there
     #[arg(long, value_name = "NODE")]
     pub publish_as: Option<String>,
+    /// Name of this node in the cluster, for claims [default: the configuration's, else the host's]
+    #[arg(long, value_name = "NODE", conflicts_with = "publish_as", hide_short_help = true)]
+    pub node_name: Option<String>,
     /// Publish objects of other schedulers, too: nrt, numatopology [default: the configuration's]
     // The short help is one screen.
     #[arg(long, value_enum, value_name = "OBJECTS", value_delimiter = ',', requires = "publish_as")]

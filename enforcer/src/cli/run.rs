@@ -43,6 +43,7 @@ impl From<args::RunArgs> for Options {
             probes_listen: args.probes_listen,
             reports_listen: args.reports_listen,
             publish_as: args.publish_as,
+            node_name: args.node_name,
             also_publish: args.also_publish.into_iter().map(Into::into).collect(),
             events: args.events,
             feature_file: args.feature_file,

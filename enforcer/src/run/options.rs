@@ -67,6 +67,8 @@ pub struct Overrides {
     pub reports_listen: Option<SocketAddr>,
     /// Publish the state of the node, under this name.
     pub publish_as: Option<String>,
+    /// Name of this node in the cluster.
+    pub node_name: Option<String>,
     /// Objects of other schedulers that are published beside it; none means those of the configuration.
     pub also_publish: BTreeSet<ExportedKind>,
     /// Write events of the node and its pods.
@@ -146,6 +148,9 @@ impl Flags for Overrides {
             policy.cluster.publish = true;
             policy.cluster.node_name.clone_from(&self.publish_as);
         }
+        if self.node_name.is_some() {
+            policy.cluster.node_name.clone_from(&self.node_name);
+        }
         if !self.also_publish.is_empty() {
             policy.cluster.also_publish.clone_from(&self.also_publish);
         }
@@ -170,8 +175,11 @@ impl Flags for Overrides {
             "metrics.listen" => metrics_listen.flatten().map(|listen| format!("--metrics-listen {listen}")),
             "metrics.probes" => probes_listen.map(|listen| format!("--probes-listen {listen}")),
             "metrics.reports" => reports_listen.map(|listen| format!("--reports-listen {listen}")),
-            "cluster.publish" | "cluster.node_name" => {
-                self.publish_as.as_ref().map(|name| format!("--publish-as {name}"))
+            "cluster.publish" => self.publish_as.as_ref().map(|name| format!("--publish-as {name}")),
+            "cluster.node_name" => {
+                let named = |flag: &str, name: &String| format!("{flag} {name}");
+                let other = self.node_name.as_ref().map(|name| named("--node-name", name));
+                other.or_else(|| self.publish_as.as_ref().map(|name| named("--publish-as", name)))
             }
             "cluster.also_publish" => {
                 let names: Vec<&str> = self.also_publish.iter().map(|kind| (*kind).into()).collect();

@@ -1,9 +1,9 @@
 //! `cargo xtask chart`: the Helm chart, and what is rendered from it and committed.
 //!
 //! deploy/helm/numa-enforcer is the one source of what is installed in a cluster. From it come the presets
-//! for kustomize (deploy/kubernetes) and two renderings (tests/fixtures/chart): with every switch on, whose
-//! objects `enforcer/tests/shipped/kubernetes` holds against the types of the API, and with daemons that
-//! publish, whose pod scenarios run. `cargo xtask test chart` compares.
+//! for kustomize (deploy/kubernetes) and three renderings (tests/fixtures/chart): with every switch on, whose
+//! objects `enforcer/tests/shipped/kubernetes` holds against the types of the API, with daemons that publish,
+//! and with daemons that prepare claims, whose pods scenarios run. `cargo xtask test chart` compares.
 
 mod engine;
 mod presets;
@@ -26,7 +26,7 @@ pub(crate) use self::{
 use crate::{progress::ProgressStep, setup, workspace::Workspace};
 
 /// Version of Kubernetes that committed objects are rendered for.
-pub(crate) const KUBERNETES: &str = "1.31.0";
+pub(crate) const KUBERNETES: &str = "1.36.0";
 
 /// Values with every switch on.
 const EVERYTHING: &str = "ci/everything-values.yaml";
@@ -40,6 +40,7 @@ pub(crate) struct Chart {
     presets: PathBuf,
     everything: PathBuf,
     publishing: PathBuf,
+    claims: PathBuf,
 }
 
 impl Chart {
@@ -50,6 +51,7 @@ impl Chart {
             presets: at("deploy/kubernetes"),
             everything: at("tests/fixtures/chart/everything.yaml"),
             publishing: at("tests/fixtures/chart/publishing.yaml"),
+            claims: at("tests/fixtures/chart/claims.yaml"),
         }
     }
 
@@ -76,6 +78,19 @@ impl Chart {
     pub(crate) fn render_publishing(&self, engine: &mut HelmEngine) -> Result<Vec<RenderedObject>> {
         let cluster = json!({"publish": true, "events": true, "definition": false});
         let values = json!({"mode": "enforce", "cluster": cluster, "rollOnConfigChange": false});
+        RenderedObject::all(&self.render(engine, &values, KUBERNETES)?)
+    }
+
+    /// The committed rendering with daemons that prepare claims.
+    pub(crate) fn claims(&self) -> &Path {
+        &self.claims
+    }
+
+    /// With daemons that prepare claims, and publish nothing else.
+    pub(crate) fn render_claims(&self, engine: &mut HelmEngine) -> Result<Vec<RenderedObject>> {
+        let config = "[nri]\nplace = true\n";
+        let dra = json!({"enabled": true});
+        let values = json!({"mode": "enforce", "config": config, "dra": dra, "rollOnConfigChange": false});
         RenderedObject::all(&self.render(engine, &values, KUBERNETES)?)
     }
 
@@ -134,7 +149,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     }
     let everything = kept(&chart.render_everything(&mut engine)?);
     let publishing = kept(&chart.render_publishing(&mut engine)?);
-    for (path, text) in [(chart.everything(), everything), (chart.publishing(), publishing)] {
+    let claims = kept(&chart.render_claims(&mut engine)?);
+    for (path, text) in
+        [(chart.everything(), everything), (chart.publishing(), publishing), (chart.claims(), claims)]
+    {
         if fs::read_to_string(path).ok().as_ref() != Some(&text) {
             fs::write(path, text).with_context(|| format!("write {}", path.display()))?;
             changed.push(path.to_owned());

@@ -1,6 +1,7 @@
 //! What Helm itself says of the chart: lint, what it renders, which values it refuses.
 //!
-//! The presets for kustomize and two renderings are committed, and compared with what the chart renders now.
+//! The presets for kustomize and three renderings are committed, and compared with what the chart renders
+//! now.
 //! Each comparison, and each value that is refused, counts one.
 
 use std::{fs, path::Path};
@@ -38,15 +39,19 @@ pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
     let everything = chart.render_everything(&mut engine)?;
     tally.outcome("chart everything", everything_is_rendered(&mut engine, &chart, &everything));
     tally.outcome("chart publishing", publishing_is_rendered(&mut engine, &chart));
+    tally.outcome("chart claims", claims_are_rendered(&mut engine, &chart));
     tally.outcome("chart dashboards", dashboards_are_copies(workspace, &everything));
     tally.outcome("chart rules", rules_are_those_of_deploy(workspace, &everything));
-    for (name, values, wanted, unwanted) in rendered_values().into_iter().chain(attached_values()) {
+    for (name, values, wanted, unwanted) in
+        rendered_values().into_iter().chain(attached_values()).chain(claim_values())
+    {
         let outcome = chart.render(&mut engine, &values, KUBERNETES);
         let outcome = outcome.and_then(|text| contains(&text, wanted, unwanted));
         tally.outcome(&format!("chart with {name}"), outcome);
     }
     tally.outcome("chart before 1.30", armor_is_an_annotation(&mut engine, &chart));
-    for (values, said) in refused_values() {
+    tally.outcome("chart before 1.34", claims_need_their_kinds(&mut engine, &chart));
+    for (values, said) in refused_values().into_iter().chain(refused_claims()) {
         tally.outcome(&format!("chart refuses {values}"), is_refused(&mut engine, &chart, &values, said));
     }
     step.done();
@@ -66,9 +71,14 @@ fn everything_is_rendered(engine: &mut HelmEngine, chart: &Chart, objects: &[Ren
     is_committed(objects, chart.everything())
 }
 
-/// The pod that scenarios run.
+/// The pod that scenarios run which publish.
 fn publishing_is_rendered(engine: &mut HelmEngine, chart: &Chart) -> Result<()> {
     is_committed(&chart.render_publishing(engine)?, chart.publishing())
+}
+
+/// The pod that scenarios of claims run.
+fn claims_are_rendered(engine: &mut HelmEngine, chart: &Chart) -> Result<()> {
+    is_committed(&chart.render_claims(engine)?, chart.claims())
 }
 
 fn is_committed(objects: &[RenderedObject], path: &Path) -> Result<()> {
@@ -150,6 +160,26 @@ fn armor_is_an_annotation(engine: &mut HelmEngine, chart: &Chart) -> Result<()> 
     Ok(())
 }
 
+fn claims_need_their_kinds(engine: &mut HelmEngine, chart: &Chart) -> Result<()> {
+    let error = chart.render(engine, &claims(&json!({})), "1.33.9").err().context("it is rendered")?;
+    let said = "dra.enabled: resource.k8s.io/v1 needs Kubernetes 1.34, and this is v1.33.9";
+    ensure!(format!("{error:#}").contains(said), "{error:#}");
+    Ok(())
+}
+
+/// Values with claims, and these besides.
+fn claims(more: &Value) -> Value {
+    let config = "[nri]\nplace = true";
+    let mut values = json!({ "mode": "enforce", "config": config, "dra": { "enabled": true } });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        match (&mut values[key], value) {
+            (Value::Object(section), Value::Object(value)) => section.extend(value.clone()),
+            (place, value) => *place = value.clone(),
+        }
+    }
+    values
+}
+
 /// The name of values, the values, what the text has with them, and what it has not.
 type RenderedValues = (&'static str, Value, &'static [&'static str], &'static [&'static str]);
 
@@ -174,6 +204,71 @@ fn attached_values() -> Vec<RenderedValues> {
             json!({ "scheduler": { "attached": { "enabled": true, "secretName": "numa-tls" } } }),
             &["secret: {secretName: numa-tls,"],
             &["kind: Secret\n"],
+        ),
+    ]
+}
+
+/// Claims for NUMA nodes.
+fn claim_values() -> Vec<RenderedValues> {
+    const ROOT: &str = "/var/lib/k0s/kubelet";
+    let kubelet = format!("[nri]\nplace = true\n[kubelet]\nroot_dir = \"{ROOT}\"");
+    vec![
+        (
+            "claims",
+            claims(&json!({})),
+            &[
+                "automountServiceAccountToken: true",
+                "- --node-name\n            - $(NODE_NAME)\n",
+                "    place = true\n    \n    # Of the values of the chart:\n    [dra]\n    enabled = true\n",
+                "resources: [resourceclaims]\n    verbs: [get]",
+                "resources: [nodes]\n    verbs: [get]",
+                "name: numa-enforcer.io-far\n",
+                "port: 6443",
+            ],
+            &[
+                "--publish-as",
+                "numanodestates",
+                "resources: [pods]",
+                "coordination.k8s.io",
+                "port: 10250",
+                "dedicated_cpus",
+                "[kubelet]",
+            ],
+        ),
+        (
+            "claims of nodes that publish",
+            claims(&json!({ "cluster": { "publish": true } })),
+            &["--publish-as", "resourceslices", "numanodestates", "port: 10250", "[leases]"],
+            &["--node-name"],
+        ),
+        (
+            "claims and another kubelet",
+            claims(&json!({ "kubelet": { "rootDir": ROOT } })),
+            &[
+                "mountPath: /var/lib/k0s/kubelet, readOnly: true",
+                "mountPath: /var/lib/k0s/kubelet/plugins_registry}",
+                "    [kubelet]\n    root_dir = \"/var/lib/k0s/kubelet\"\n    podresources = \
+                 \"/var/lib/k0s/kubelet/pod-resources/kubelet.sock\"\n    \n    [dra]\n",
+            ],
+            &["mountPath: /var/lib/kubelet"],
+        ),
+        (
+            "claims and a kubelet of the configuration",
+            claims(&json!({ "kubelet": { "rootDir": ROOT }, "config": kubelet })),
+            &["mountPath: /var/lib/k0s/kubelet/plugins/numa-enforcer.io}"],
+            &["podresources"],
+        ),
+        (
+            "claims and classes of another release",
+            claims(&json!({ "dra": { "deviceClasses": false } })),
+            &["[resourceslices]"],
+            &["kind: DeviceClass"],
+        ),
+        (
+            "claims that are given up",
+            claims(&json!({ "mode": "restore" })),
+            &["automountServiceAccountToken: false", "args: [\"restore\","],
+            &["[dra]", "--node-name", "plugins_registry", "kind: ClusterRole", "kind: DeviceClass"],
         ),
     ]
 }
@@ -326,6 +421,35 @@ fn refused_values() -> Vec<(Value, &'static str)> {
             json!({ "nonRoot": true, "cluster": { "publish": true } }),
             "cluster.publish: a daemon that is not root does not see the kubelet's files",
         ),
+    ]
+}
+
+/// The same with claims.
+fn refused_claims() -> Vec<(Value, &'static str)> {
+    vec![
+        (json!({ "dra": { "enabled": true } }), "dra.enabled: mode observe writes nothing"),
+        (claims(&json!({ "config": "" })), "config must have `place = true` below [nri]"),
+        (claims(&json!({ "nri": { "enabled": false } })), "leave nri.enabled on"),
+        (
+            claims(&json!({ "config": "[nri]\nplace = true\n[dra]\nenabled = true" })),
+            "config: [dra] is made of the values below dra",
+        ),
+        (json!({ "config": "[[dra.node]]\nid = 0" }), "config: [dra] is made of the values below dra"),
+        (
+            claims(&json!({ "dra": { "accounting": "dedicated" } })),
+            "dra.dedicatedCpus: accounting dedicated needs the CPUs",
+        ),
+        (
+            claims(&json!({
+                "kubelet": { "rootDir": "/data/kubelet" }, "config": "[nri]\nplace = true\n[kubelet]\n",
+            })),
+            "[kubelet] must have root_dir = \"/data/kubelet\"",
+        ),
+        (claims(&json!({ "dra": { "exclusivePercent": 101 } })), "at '/dra/exclusivePercent'"),
+        (claims(&json!({ "dra": { "dedicatedCpus": "8-" } })), "at '/dra/dedicatedCpus'"),
+        (claims(&json!({ "dra": { "fallback": "nodes" } })), "at '/dra/fallback'"),
+        (claims(&json!({ "dra": { "reserveMemory": "1 GiB" } })), "at '/dra/reserveMemory'"),
+        (claims(&json!({ "dra": { "nodes": [{ "id": 0 }] } })), "at '/dra/nodes/0'"),
     ]
 }
 

@@ -74,6 +74,72 @@ yes
 {{- end -}}
 {{- end -}}
 
+{{/* Whether the daemon prepares claims (dra.enabled): any text means yes. The mode restore passes over the value, so
+that a release is put back by its mode alone. */}}
+{{- define "numa-enforcer.preparesClaims" -}}
+{{- if and .Values.dra.enabled (eq .Values.mode "enforce") -}}
+yes
+{{- end -}}
+{{- end -}}
+
+{{/* Whether the daemon asks the API server, by an account with a role: any text means yes. */}}
+{{- define "numa-enforcer.asksApiServer" -}}
+{{- if or .Values.cluster.publish (include "numa-enforcer.preparesClaims" .) -}}
+yes
+{{- end -}}
+{{- end -}}
+
+{{/* Where the daemon has the kubelet's folder. The kubelet connects to sockets of claims by the path that the daemon
+names, which then has to be that of the node. */}}
+{{- define "numa-enforcer.kubeletPath" -}}
+{{- ternary .Values.kubelet.rootDir "/var/lib/kubelet" (eq (include "numa-enforcer.preparesClaims" .) "yes") -}}
+{{- end -}}
+
+{{/* The daemon's configuration: that of the user, then what values set. */}}
+{{- define "numa-enforcer.config" -}}
+{{- .Values.config -}}
+{{- if include "numa-enforcer.preparesClaims" . -}}
+{{- $dra := .Values.dra -}}
+{{- $root := include "numa-enforcer.kubeletPath" . -}}
+{{- if not (hasSuffix "\n" .Values.config) }}
+{{ end }}
+# Of the values of the chart:
+{{- if and (ne $root "/var/lib/kubelet") (not (include "numa-enforcer.configuresKubelet" .)) }}
+[kubelet]
+root_dir = {{ $root | quote }}
+podresources = {{ printf "%s/pod-resources/kubelet.sock" $root | quote }}
+{{ end }}
+[dra]
+enabled = true
+fallback = {{ $dra.fallback | quote }}
+accounting = {{ $dra.accounting | quote }}
+exclusive_percent = {{ int $dra.exclusivePercent }}
+{{- with $dra.dedicatedCpus }}
+dedicated_cpus = {{ . | quote }}
+{{- end }}
+full_cores = {{ $dra.fullCores }}
+overlap = {{ $dra.overlap }}
+reserve_memory = {{ $dra.reserveMemory | quote }}
+share_exclusive = {{ $dra.shareExclusive }}
+without_amounts = {{ $dra.withoutAmounts | quote }}
+kubevirt_variable = {{ $dra.kubevirtVariable }}
+cdi_dir = {{ $dra.cdiDir | quote }}
+{{- range $dra.nodes }}
+
+[[dra.node]]
+id = {{ int .id }}
+exclusive_cpus = {{ int .exclusiveCpus }}
+{{- end }}
+{{ end -}}
+{{- end -}}
+
+{{/* Whether the user's configuration has a section [kubelet]: any text means yes. */}}
+{{- define "numa-enforcer.configuresKubelet" -}}
+{{- if regexMatch "(?m)^\\s*(\\[\\s*kubelet\\s*\\]|kubelet\\s*[.=])" .Values.config -}}
+yes
+{{- end -}}
+{{- end -}}
+
 {{/* Capabilities that a mode adds to those of a start, as JSON (docs/privileges.md). */}}
 {{- define "numa-enforcer.capabilities" -}}
 {{- $start := list "BPF" "PERFMON" "SYS_RESOURCE" -}}
@@ -160,6 +226,27 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: {{ default $loc
 {{- end -}}
 {{- if and .Values.nonRoot .Values.cluster.publish -}}
 {{- fail "cluster.publish: a daemon that is not root does not see the kubelet's files (nonRoot)" -}}
+{{- end -}}
+{{- if regexMatch "(?m)^\\s*(\\[+\\s*dra\\s*[.\\]]|dra\\s*[.=])" .Values.config -}}
+{{- fail "config: [dra] is made of the values below dra, which mount what it needs as well" -}}
+{{- end -}}
+{{- if and .Values.dra.enabled (eq .Values.mode "observe") -}}
+{{- fail "dra.enabled: mode observe writes nothing, so no container would get what its claims have; set mode to enforce" -}}
+{{- end -}}
+{{- if include "numa-enforcer.preparesClaims" . -}}
+{{- if semverCompare "<1.34.0-0" .Capabilities.KubeVersion.Version -}}
+{{- fail (printf "dra.enabled: resource.k8s.io/v1 needs Kubernetes 1.34, and this is %s (helm template: --kube-version)" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
+{{- if or (not .Values.nri.enabled) (not (regexMatch "(?m)^\\s*place\\s*=\\s*true" .Values.config)) -}}
+{{- fail "dra.enabled: containers get what their claims have over NRI: leave nri.enabled on, and config must have `place = true` below [nri]" -}}
+{{- end -}}
+{{- if and (eq .Values.dra.accounting "dedicated") (not .Values.dra.dedicatedCpus) -}}
+{{- fail "dra.dedicatedCpus: accounting dedicated needs the CPUs that the kubelet keeps from pods (reservedSystemCPUs)" -}}
+{{- end -}}
+{{- $root := .Values.kubelet.rootDir -}}
+{{- if and (ne $root "/var/lib/kubelet") (include "numa-enforcer.configuresKubelet" .) (not (contains (printf "%q" $root) .Values.config)) -}}
+{{- fail (printf "config: with dra.enabled, [kubelet] must have root_dir = %q and the podresources below it, as on the node" $root) -}}
+{{- end -}}
 {{- end -}}
 {{- if eq (int .Values.metrics.port) (int .Values.probes.port) -}}
 {{- fail "probes.port: must differ from metrics.port" -}}

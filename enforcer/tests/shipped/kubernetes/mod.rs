@@ -6,6 +6,7 @@
 //! is how a misspelt one is found.
 
 mod chart;
+mod claims;
 mod definition;
 mod preset;
 
@@ -23,6 +24,7 @@ use k8s_openapi::{
         networking::v1::NetworkPolicy,
         policy::v1::PodDisruptionBudget,
         rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+        resource::v1beta1::DeviceClass,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     serde::{Serialize, de::DeserializeOwned},
@@ -50,11 +52,12 @@ fn complaints(object: &Value) -> Vec<String> {
         }
         // The types are older than version 1 of these, which has the same fields.
         "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy" => {
-            complaints_of::<MutatingAdmissionPolicy>(&as_alpha(object))
+            complaints_of::<MutatingAdmissionPolicy>(&as_version(object, "v1alpha1"))
         }
         "admissionregistration.k8s.io/v1/MutatingAdmissionPolicyBinding" => {
-            complaints_of::<MutatingAdmissionPolicyBinding>(&as_alpha(object))
+            complaints_of::<MutatingAdmissionPolicyBinding>(&as_version(object, "v1alpha1"))
         }
+        "resource.k8s.io/v1/DeviceClass" => complaints_of::<DeviceClass>(&as_version(object, "v1beta1")),
         "apiextensions.k8s.io/v1/CustomResourceDefinition" => {
             complaints_of::<CustomResourceDefinition>(object)
         }
@@ -75,10 +78,11 @@ fn complaints(object: &Value) -> Vec<String> {
     }
 }
 
-fn as_alpha(object: &Value) -> Value {
-    let mut alpha = object.clone();
-    alpha["apiVersion"] = json!("admissionregistration.k8s.io/v1alpha1");
-    alpha
+fn as_version(object: &Value, version: &str) -> Value {
+    let (group, _) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap();
+    let mut older = object.clone();
+    older["apiVersion"] = json!(format!("{group}/{version}"));
+    older
 }
 
 /// What the pods of a preset are.
@@ -150,6 +154,7 @@ fn every_object_with_every_switch_on_is_what_the_api_knows() {
         "CustomResourceDefinition",
         "DaemonSet",
         "Deployment",
+        "DeviceClass",
         "MutatingAdmissionPolicy",
         "MutatingAdmissionPolicyBinding",
         "Namespace",
@@ -221,9 +226,9 @@ fn what_a_preset_refers_to_is_in_it() {
     }
 }
 
-/// A stolen token gives the rights of the account: without publishing, none.
+/// A stolen token gives the rights of the account: without publishing and claims, none.
 #[test]
-fn a_token_is_mounted_where_the_daemon_publishes_alone() {
+fn a_token_is_mounted_where_the_daemon_asks_the_api_server_alone() {
     for preset in PRESETS {
         assert_eq!(pod(preset)["automountServiceAccountToken"], false, "{preset}");
     }
@@ -241,6 +246,8 @@ fn a_token_is_mounted_where_the_daemon_publishes_alone() {
         (json!(["noderesourcetopologies"]), json!(["get", "create", "patch"])),
         (json!(["numatopologies"]), json!(["get", "create", "patch"])),
         (json!(["events"]), json!(["create", "patch"])),
+        (json!(["resourceslices"]), json!(["get", "list", "watch", "create", "update", "delete"])),
+        (json!(["resourceclaims"]), json!(["get"])),
         (json!(["nodes"]), json!(["get"])),
         (json!(["pods"]), json!(["list", "watch"])),
         (json!(["nodes/configz"]), json!(["get"])),
@@ -249,9 +256,11 @@ fn a_token_is_mounted_where_the_daemon_publishes_alone() {
     let own = of_kind("Role").find(|role| role["metadata"]["name"] == bound["roleRef"]["name"]).unwrap();
     let lease = json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "patch"]}]);
     assert_eq!(own["rules"], lease, "in the namespace of the daemons alone");
-    let policy = of_kind("ValidatingAdmissionPolicy").next().unwrap();
-    let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap();
-    assert!(condition.ends_with(&format!(":{account}\"")), "{condition}");
+    let of_account = format!(":{account}\"");
+    let policies = of_kind("ValidatingAdmissionPolicy").filter(|policy| {
+        policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap().ends_with(&of_account)
+    });
+    assert_eq!(policies.count(), 2, "one for what is published, one for devices");
 }
 
 /// The mark of a placed pod holds a place on a node: no other account may write it.
