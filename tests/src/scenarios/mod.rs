@@ -8,6 +8,7 @@ mod arm64;
 mod audit;
 mod bound;
 mod churn;
+mod claimed;
 mod cold_start;
 mod cold_start_ready;
 mod correct;
@@ -304,6 +305,13 @@ pub const ALL: &[Scenario] = &[
         needs_api: true,
         limit_seconds: 1_200,
         ..long("node-published", pods::TOPOLOGY, "", published::by_the_shipped_pod)
+    },
+    Scenario {
+        needs_containerd: true,
+        needs_image: true,
+        needs_api: true,
+        limit_seconds: 1_200,
+        ..long("node-claimed", pods::TOPOLOGY, "", claimed::by_containers)
     },
     Scenario {
         needs_containerd: true,
