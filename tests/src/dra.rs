@@ -58,10 +58,10 @@ impl RegisteredDriver {
         Ok(Self { service, name: found.name })
     }
 
-    /// Has a claim prepared; the error is the driver's.
-    pub fn prepare(&self, claim: &str) -> Result<Result<Vec<ClaimedDevice>, String>> {
+    /// Has the claim of this name and uid prepared; the error is the driver's.
+    pub fn prepare(&self, claim: (&str, &str)) -> Result<Result<Vec<ClaimedDevice>, String>> {
         let mut answer: Prepared = self.of_claim("NodePrepareResources", claim)?;
-        let entry = answer.claims.remove(&claim_uid(claim)).context("no answer for the claim")?;
+        let entry = answer.claims.remove(claim.1).context("no answer for the claim")?;
         if !entry.error.is_empty() {
             return Ok(Err(entry.error));
         }
@@ -69,30 +69,29 @@ impl RegisteredDriver {
         Ok(Ok(entry.devices.into_iter().map(device).collect()))
     }
 
-    /// Has a claim given up.
-    pub fn unprepare(&self, claim: &str) -> Result<()> {
+    /// Has the claim of this name and uid given up.
+    pub fn unprepare(&self, claim: (&str, &str)) -> Result<()> {
         let answer: Unprepared = self.of_claim("NodeUnprepareResources", claim)?;
-        let entry = answer.claims.get(&claim_uid(claim)).context("no answer for the claim")?;
-        ensure!(entry.error.is_empty(), "{claim} is not given up: {}", entry.error);
+        let entry = answer.claims.get(claim.1).context("no answer for the claim")?;
+        ensure!(entry.error.is_empty(), "{claim:?} is not given up: {}", entry.error);
         Ok(())
     }
 
-    fn of_claim<A: Message + Default + Send + Sync + 'static>(&self, method: &str, claim: &str) -> Result<A> {
-        let claim = Claim { namespace: NAMESPACE.into(), uid: claim_uid(claim), name: claim.into() };
+    fn of_claim<A: Message + Default + Send + Sync + 'static>(
+        &self,
+        method: &str,
+        (name, uid): (&str, &str),
+    ) -> Result<A> {
+        let claim = Claim { namespace: NAMESPACE.into(), uid: uid.into(), name: name.into() };
         self.service.call(&format!("/{SERVICE}/{method}"), Claims { claims: vec![claim] })
     }
-}
-
-/// Uid of a claim of this name.
-fn claim_uid(name: &str) -> String {
-    format!("{name}-0000-4000-8000-000000000001")
 }
 
 /// A claim that the scheduler has allocated: amounts of a device of the driver, for the pod with this uid.
 pub fn allocated(name: &str, (device, amounts): (&str, &Value), (pod, uid): (&str, &str)) -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": NAMESPACE, "uid": claim_uid(name)},
+        "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {"devices": {"requests": [{"name": "place"}]}},
         "status": {
             "reservedFor": [{"resource": "pods", "name": pod, "uid": uid}],

@@ -73,6 +73,7 @@ pub fn turn(audit: Audit) -> TickReport {
         widening: None,
         other_page_moves: None,
         runtime: None,
+        claims: None,
         demotion: BTreeMap::new(),
         changes: None,
         entries: Vec::new(),

@@ -5,6 +5,7 @@
 //! kernel text) goes through [`text::escape`] before it is shown.
 
 pub mod checks;
+pub mod claims;
 pub mod cluster;
 pub mod cluster_check;
 pub mod cluster_plan;

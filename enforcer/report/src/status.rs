@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    claims::ClaimsReport,
     columns,
     decision::{DecisionState, DecisionSubject},
     runtime::RuntimeLink,
@@ -88,6 +89,9 @@ pub struct LatestTurn {
     pub containers: usize,
     /// Containers that have no place.
     pub unplaced: usize,
+    /// Resource claims; `null` where the DRA driver is off.
+    #[serde(default)]
+    pub claims: Option<ClaimsReport>,
     /// Workloads that have memory nodes beside their own, because these were nearly full.
     #[serde(default)]
     pub widened: Vec<WidenedWorkload>,
@@ -155,6 +159,9 @@ pub fn render(status: &StatusReport, style: Style) -> String {
         line("Turns", &turns(turn));
         if let Some(link) = &turn.runtime {
             line("Runtime", &runtime(link, turn));
+        }
+        if let Some(prepared) = &turn.claims {
+            line("Claims", &claims(prepared));
         }
         let verdicts = VerdictCounts::from(&turn.summary);
         line("Workloads", &format!("{} seen: {verdicts}", turn.summary.total));
@@ -231,6 +238,13 @@ fn runtime(link: &RuntimeLink, turn: &LatestTurn) -> String {
     }
 }
 
+fn claims(report: &ClaimsReport) -> String {
+    let registered = if report.calls.is_registered { "knows" } else { "does not know" };
+    let (prepared, refused) = (units::count(report.claims, "claim"), report.calls.refused);
+    let have = units::count(report.containers, "container");
+    format!("{prepared} prepared, {refused} refused, of {have}; the kubelet {registered} the driver")
+}
+
 fn workloads(out: &mut String, status: &StatusReport, style: Style) {
     out.push('\n');
     let mut table = columns::columns(style, vec!["workload", "state", "since", "CPUs", "nodes", "placed by"]);
@@ -298,6 +312,7 @@ mod tests {
             runtime: None,
             containers: 0,
             unplaced: 0,
+            claims: None,
             widened: Vec::new(),
             brake: None,
             summary: Summary::default(),

@@ -23,6 +23,7 @@ use numa_topology::id::NodeId;
 use serde::Serialize;
 
 use super::{
+    claims::ClaimsReport,
     counters::Counters,
     demotion::DemotionReport,
     runtime::RuntimeReport,
@@ -78,6 +79,8 @@ pub struct TickReport {
     pub other_page_moves: Option<OtherPageMoves>,
     /// The container runtime; `None` where none was looked for.
     pub runtime: Option<RuntimeReport>,
+    /// Resource claims; `None` where the DRA driver is off.
+    pub claims: Option<ClaimsReport>,
     /// Moves to slower memory and back.
     pub demotion: DemotionReport,
     /// Foreign cpuset writes and new memory policies since the turn before; `None` without a source.

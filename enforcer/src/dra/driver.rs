@@ -34,6 +34,7 @@ use super::{
     runtime_link::{RuntimeLink, RuntimeWait},
     source::{ClaimSource, UnreadClaim},
     store::ClaimStore,
+    tally::ClaimTally,
 };
 use crate::wall_clock;
 
@@ -82,6 +83,7 @@ pub struct ClaimDriver {
     #[expect(dead_code, reason = "it is held, not read")]
     lock: Option<ClaimLock>,
     began: Instant,
+    tally: Arc<ClaimTally>,
 }
 
 pub(super) struct DriverState {
@@ -118,6 +120,7 @@ impl ClaimDriver {
             runtime: RuntimeLink::new(),
             lock: None,
             began: Instant::now(),
+            tally: Arc::default(),
         }
     }
 
@@ -145,6 +148,12 @@ impl ClaimDriver {
     pub fn runtime_lost(&self) {
         self.runtime.set_lost();
         self.tell();
+    }
+
+    /// Counts of calls.
+    #[must_use]
+    pub fn tally(&self) -> Arc<ClaimTally> {
+        Arc::clone(&self.tally)
     }
 
     /// Tells each change of the ledger.
@@ -474,11 +483,20 @@ fn devices_of(claim: &PreparedClaim, node: &str) -> Vec<PreparedDevice> {
 
 impl ClaimCalls for ClaimDriver {
     fn prepare(&self, claim: KubeletClaim) -> BoxedAnswer<'_, Vec<PreparedDevice>> {
-        Box::pin(self.prepare_claim(claim))
+        Box::pin(async move {
+            let began = Instant::now();
+            let answer = self.prepare_claim(claim).await;
+            self.tally.count_prepare(answer.is_ok(), began.elapsed());
+            answer
+        })
     }
 
     fn unprepare(&self, claim: KubeletClaim) -> BoxedAnswer<'_, ()> {
-        Box::pin(async move { self.unprepare_claim(&claim) })
+        Box::pin(async move {
+            let answer = self.unprepare_claim(&claim);
+            self.tally.count_unprepare(answer.is_ok());
+            answer
+        })
     }
 }
 

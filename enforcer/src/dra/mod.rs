@@ -19,6 +19,7 @@ mod service;
 mod source;
 mod store;
 mod take_over;
+mod tally;
 
 pub(crate) use self::service::{DriverFaults, DriverService, DriverSocketFiles, OpenedDriver, no_driver};
 pub use self::{
@@ -30,4 +31,5 @@ pub use self::{
     source::{ClaimSource, LateClaims, ReadAnswer, UnreadClaim},
     store::{ClaimStore, StoredLedger},
     take_over::TakenClaims,
+    tally::ClaimTally,
 };

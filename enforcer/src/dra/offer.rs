@@ -26,7 +26,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::places::ClaimPlaces;
+use super::{places::ClaimPlaces, tally::ClaimTally};
 use crate::version;
 
 /// First and longest time between two questions that the API server does not answer.
@@ -79,6 +79,7 @@ impl DeviceOffer {
         connection: Arc<ApiConnection>,
         places: &Arc<dyn ClaimPlaces>,
         degraded: &watch::Sender<Option<Degraded>>,
+        tally: &ClaimTally,
     ) -> Infallible {
         let publisher = SlicePublisher::new(Arc::clone(&connection));
         let (wanted, of_publisher) = watch::channel(None);
@@ -104,6 +105,7 @@ impl DeviceOffer {
                 tokio::select! {
                     never = publishing => { let _: Infallible = never; }
                     never = following => { let _: Infallible = never; }
+                    never = count(written.subscribe(), tally) => { let _: Infallible = never; }
                 }
             });
             let _asked_again = timeout(PROBE_AGAIN, both).await;
@@ -213,6 +215,15 @@ impl DeviceOffer {
 
 fn unpublished(error: &ApiError) -> Degraded {
     Degraded::new("dra:slices", error.to_string(), "the scheduler sees no devices of this node, or old ones")
+}
+
+async fn count(mut written: watch::Receiver<u64>, tally: &ClaimTally) -> Infallible {
+    loop {
+        tally.set_slice_writes(*written.borrow_and_update());
+        if written.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 /// Bounds of the writes and the watch.

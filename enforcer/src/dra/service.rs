@@ -26,6 +26,7 @@ use super::{
     places::ClaimPlaces,
     source::LateClaims,
     store::ClaimStore,
+    tally::ClaimTally,
 };
 use crate::serve::ControlSocket;
 use enforcer_act::actuator::read_boot_id;
@@ -139,6 +140,11 @@ impl DriverService {
         Ok(OpenedDriver { service, files, damage })
     }
 
+    /// Counts of its calls.
+    pub(crate) fn tally(&self) -> Arc<ClaimTally> {
+        self.driver.tally()
+    }
+
     /// Answers, follows and publishes until the daemon ends.
     pub(crate) async fn run(self, faults: DriverFaults) {
         let mut tasks: JoinSet<io::Result<Infallible>> = JoinSet::new();
@@ -153,7 +159,7 @@ impl DriverService {
             }
         }
         let DriverFaults { unregistered, unpublished, unwritten } = faults;
-        tasks.spawn(follow_kubelet(notices, unregistered));
+        tasks.spawn(follow_kubelet(notices, unregistered, self.driver.tally()));
         let (driver, places) = (Arc::clone(&self.driver), Arc::clone(&self.places));
         let offer = self.offer.clone();
         tasks.spawn(follow_machine((driver, places), unwritten, move |driver, places| {
@@ -164,6 +170,7 @@ impl DriverService {
             kubeconfig: self.kubeconfig.clone(),
             places: Arc::clone(&self.places),
             connection: self.connection.clone(),
+            tally: self.driver.tally(),
         };
         tasks.spawn(async move { Ok(publishing.keep_up(&unpublished).await) });
         while let Some(ended) = tasks.join_next().await {
@@ -186,8 +193,10 @@ fn settings_of(dra: &DraSettings) -> DriverSettings {
 async fn follow_kubelet(
     mut notices: watch::Receiver<RegistrationNotice>,
     unregistered: watch::Sender<Option<Degraded>>,
+    tally: Arc<ClaimTally>,
 ) -> io::Result<Infallible> {
     loop {
+        tally.set_registered(matches!(&*notices.borrow(), RegistrationNotice::Registered));
         let fault = match &*notices.borrow_and_update() {
             RegistrationNotice::Registered | RegistrationNotice::Asked => None,
             RegistrationNotice::Unasked => Some("the kubelet has not asked for the driver yet".to_owned()),
@@ -244,6 +253,7 @@ struct Publishing {
     kubeconfig: Option<PathBuf>,
     places: Arc<dyn ClaimPlaces>,
     connection: watch::Sender<Option<Arc<ApiConnection>>>,
+    tally: Arc<ClaimTally>,
 }
 
 impl Publishing {
@@ -254,7 +264,10 @@ impl Publishing {
                 Ok(connection) => {
                     let connection = Arc::new(connection);
                     self.connection.send_replace(Some(Arc::clone(&connection)));
-                    return self.offer.keep_published(connection, &self.places, unpublished).await;
+                    return self
+                        .offer
+                        .keep_published(connection, &self.places, unpublished, &self.tally)
+                        .await;
                 }
                 Err(error) => {
                     let effect = "claims cannot be read, and the scheduler sees no devices of this node";

@@ -62,7 +62,7 @@ pub use self::{
     widening::{BrakeParts, ReliefSensors, Sensors, Widening, start as start_widening},
 };
 use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::TurnLog, self_placed::SelfPlacedLooks};
-use crate::{printer::Printer, publish::PredictionTally, record::Recorder};
+use crate::{dra::ClaimTally, printer::Printer, publish::PredictionTally, record::Recorder};
 use enforcer_act::{
     Actuator, Applied, CurrentClaims as _, DryRunActuator, apply_plan, apply_plan_beside,
     cpuset::CpusetTree,
@@ -90,6 +90,8 @@ pub struct Engine {
     cluster_events: Option<Arc<EventTally>>,
     /// Counts of predictions from published states, where these are made.
     predictions: Option<Arc<PredictionTally>>,
+    /// Calls of the DRA driver, where it runs.
+    claims: Option<Arc<ClaimTally>>,
     own_cpus: OwnCpus,
     /// Printers that may lose output.
     printers: Vec<Printer>,
@@ -161,6 +163,7 @@ impl Engine {
             publishing: Vec::new(),
             cluster_events: None,
             predictions: None,
+            claims: None,
             own_cpus: OwnCpus::default(),
             printers: Vec::new(),
             machine: None,
@@ -269,6 +272,11 @@ impl Engine {
         self.report_missing(missing);
         self.cluster_events = events;
         self.predictions = Some(predictions);
+    }
+
+    /// Reports from now on what the DRA driver does.
+    pub(crate) fn report_claims(&mut self, tally: Arc<ClaimTally>) {
+        self.claims = Some(tally);
     }
 
     /// Reports from now on what other threads miss.

@@ -234,6 +234,7 @@ impl Engine {
             widening,
             other_page_moves: sample.other_page_moves.clone(),
             runtime: self.placed.take_report(),
+            claims: self.claims.as_deref().map(|tally| self.placed.claims_report(tally.totals())),
             demotion: self.demotion.report(),
             changes: self.foreign_changes(sample),
             entries: assessed.declarations.entries(&self.policy, workloads),

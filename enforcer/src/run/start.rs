@@ -241,6 +241,7 @@ fn open_driver(engine: &mut Engine, host: &HostRoot, policy: &Policy) -> Option<
 fn prepare_claims(engine: &mut Engine, driver: OpenedDriver) -> io::Result<DriverSocketFiles> {
     let OpenedDriver { service, files, .. } = driver;
     let (faults, missing) = DriverFaults::channel();
+    engine.report_claims(service.tally());
     let runtime = Builder::new_current_thread().enable_all().build()?;
     threads::spawn(Role::Claims, move || runtime.block_on(service.run(faults)))?;
     engine.report_missing(missing);

@@ -249,6 +249,7 @@ impl ControlState {
                     runtime: runtime.map(|runtime| runtime.link.clone()),
                     containers: runtime.map_or(0, |runtime| runtime.containers),
                     unplaced: runtime.map_or(0, |runtime| runtime.unplaced.len()),
+                    claims: turn.claims.clone(),
                     widened: turn.widening.as_ref().map(WideningReport::workloads).unwrap_or_default(),
                     brake: turn.widening.as_ref().and_then(|widening| widening.brake.clone()),
                     summary: turn.audit.summary.clone(),

@@ -41,7 +41,7 @@ const OF_DAEMON: &str = "numa-enforcer";
 /// Where the runtime finds what claims give.
 const CDI: &str = "/var/run/cdi";
 /// Policy of containers without claims.
-const POLICY: &str = "[placement.hints]\npolicy = \"single-numa-node\"\n";
+const POLICY: &str = "[placement.hints]\npolicy = \"none\"\n";
 /// The claim, and its container's pod.
 const CLAIM: &str = "place";
 const CLAIMING: &str = "claiming";
@@ -100,6 +100,7 @@ struct ClaimedNode<'a> {
 
 /// What is left when the daemon restarts.
 struct PreparedScene<'a> {
+    uid: String,
     devices: Vec<ClaimedDevice>,
     cpus: Ids,
     claiming: Container<'a>,
@@ -116,7 +117,7 @@ impl<'a> ClaimedNode<'a> {
         let everywhere = sharing.first_look()?.cpus;
         let control = self.start_control(checks, &everywhere)?;
 
-        let unknown = driver.prepare("unknown")?;
+        let unknown = driver.prepare(("unknown", "5c5f3c5e-0000-4000-8000-00000000000b"))?;
         checks.holds("a claim that the server does not have is refused", unknown.is_err(), &unknown);
         let amounts = json!({
             "numa-enforcer.io/cpu": "2", "numa-enforcer.io/memory": format!("{MEBIBYTES}Mi"),
@@ -125,14 +126,17 @@ impl<'a> ClaimedNode<'a> {
         let pod_plan = plan(CLAIMING, &amounts_of_pod);
         let claim = dra::allocated(CLAIM, ("ne-numa1", &amounts), (CLAIMING, &pod_plan.uid()));
         self.api.apply(&dra::claim_path(CLAIM), &claim)?;
-        let devices = driver.prepare(CLAIM)?.map_err(|error| anyhow!("{CLAIM} is refused: {error}"))?;
+        let stored = self.api.object(&dra::claim_path(CLAIM))?.context("no claim")?;
+        let uid = stored["metadata"]["uid"].as_str().context("a claim without a uid")?.to_owned();
+        let devices =
+            driver.prepare((CLAIM, &uid))?.map_err(|error| anyhow!("{CLAIM} is refused: {error}"))?;
         checks.equal("devices of the claim", 1, devices.len());
         let device = devices.first().context("no device")?.device.clone();
         checks.equal("its device", (NODE.to_owned(), "ne-numa1".to_owned()), device);
-        checks.holds("the runtime has a file of the claim", has_file(CLAIM), files());
+        checks.holds("the runtime has a file of the claim", has_file(&uid), files());
 
         // Not even the claim's own container is there yet.
-        let of_claim = cpus_of_file(CLAIM)?;
+        let of_claim = cpus_of_file(&uid)?;
         checks.comes_to_hold("the sharing container leaves the CPUs of the claim", LIMIT, || {
             let cpus = sharing.cgroup.ids("cpuset.cpus.effective")?;
             Ok((cpus == everywhere.difference(&of_claim).copied().collect(), (cpus, &of_claim)))
@@ -147,7 +151,7 @@ impl<'a> ClaimedNode<'a> {
         checks.holds("they are of node 1", look.cpus.iter().all(|cpu| (4..8).contains(cpu)), &look.cpus);
 
         // A variable that the author of a pod writes.
-        let name = format!("NUMA_ENFORCER_CLAIM_{}", claim["metadata"]["uid"].as_str().unwrap_or_default());
+        let name = format!("NUMA_ENFORCER_CLAIM_{uid}");
         let thief_pod = Pod::run(self.cri, &plan("thief", &two()))?;
         let thief = thief_pod.start_with("main", &two(), &[], &[(&name, "0-7;0-1")])?;
         let stolen = thief.first_look()?.cpus;
@@ -161,23 +165,23 @@ impl<'a> ClaimedNode<'a> {
         checks.equal("its cpuset after an update", own, claiming.cgroup.cpuset()?);
         control.0.stop()?;
         control.1.remove()?;
-        Ok(PreparedScene { devices, cpus: look.cpus, claiming, sharing, _pods: [pod, sharing_pod] })
+        Ok(PreparedScene { uid, devices, cpus: look.cpus, claiming, sharing, _pods: [pod, sharing_pod] })
     }
 
     /// The claim is known, from a server that is away.
     fn after_a_restart(&self, checks: &mut Checks, scene: PreparedScene) -> Result<()> {
-        let PreparedScene { devices, cpus, claiming, sharing, _pods } = scene;
+        let PreparedScene { uid, devices, cpus, claiming, sharing, _pods } = scene;
         let driver = RegisteredDriver::find()?;
         self.api.kill()?;
-        let again = driver.prepare(CLAIM)?;
+        let again = driver.prepare((CLAIM, &uid))?;
         checks.equal("the same claim after a restart, without a server", Ok(devices), again);
         checks.equal("CPUs of its container", &cpus, &claiming.cgroup.ids("cpuset.cpus")?);
         self.api.resume()?;
 
         claiming.stop()?;
-        driver.unprepare(CLAIM)?;
-        driver.unprepare(CLAIM)?;
-        checks.holds("the runtime has no file of the claim any more", !has_file(CLAIM), files());
+        driver.unprepare((CLAIM, &uid))?;
+        driver.unprepare((CLAIM, &uid))?;
+        checks.holds("the runtime has no file of the claim any more", !has_file(&uid), files());
         checks.comes_to_hold("the sharing container gets the CPUs back", LIMIT, || {
             let now = sharing.cgroup.ids("cpuset.cpus.effective")?;
             Ok((cpus.is_subset(&now), now))
@@ -211,7 +215,7 @@ impl<'a> ClaimedNode<'a> {
         let (pod, control) = alone(self.cri, "control", &Amounts::burstable(2000, MEBIBYTES))?;
         let look = control.first_look()?.cpus;
         checks.holds("without a claim it shares CPUs", look == *everywhere, look);
-        ensure!(!has_file(CLAIM), "a claim is prepared: {:?}", files());
+        ensure!(files().is_empty(), "a claim is prepared: {:?}", files());
         Ok((control, pod))
     }
 }
@@ -225,13 +229,13 @@ fn files() -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-fn has_file(claim: &str) -> bool {
-    files().iter().any(|name| name.starts_with("numa-enforcer.io") && name.contains(&format!("-{claim}-")))
+fn has_file(uid: &str) -> bool {
+    files().iter().any(|name| name.contains(uid))
 }
 
 /// The CPUs that the file of a claim names.
-fn cpus_of_file(claim: &str) -> Result<Ids> {
-    let name = files().into_iter().find(|name| name.contains(&format!("-{claim}-"))).context("no file")?;
+fn cpus_of_file(uid: &str) -> Result<Ids> {
+    let name = files().into_iter().find(|name| name.contains(uid)).context("no file")?;
     let file: Value = serde_json::from_str(&fs::read_to_string(Path::new(CDI).join(name))?)?;
     let variable = file["devices"][0]["containerEdits"]["env"][0].as_str().context("no variable")?;
     let (_, value) = variable.split_once('=').context("no value")?;

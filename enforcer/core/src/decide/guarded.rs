@@ -8,7 +8,7 @@
 //! Guarded workloads have a place with pinned memory nodes, on a cpuset that the daemon owns and no other
 //! program fights for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{above::AncestorLimits, order::Goal};
 use crate::{
@@ -54,6 +54,9 @@ pub(super) fn of(
 ) -> Vec<ProtectedWorkload> {
     let machine = &inputs.inventory.machine;
     let gpus = machine.gpu_memory_nodes();
+    // Memory nodes of a claiming container are those of claims with strict memory.
+    let claiming = inputs.containers.cgroups().filter(|(_, holder)| holder.is_claiming());
+    let claiming: BTreeSet<&CgroupPath> = claiming.map(|(cgroup, _)| cgroup).collect();
     let guarded = |(cgroup, target): (&CgroupPath, &CpusetTarget)| {
         let goal = target.cpuset.mems.as_ref().filter(|mems| !mems.is_empty())?;
         if target.standing == DriftStatus::LeftAlone {
@@ -92,7 +95,7 @@ pub(super) fn of(
             mems: now.difference(&gpus),
             home,
             cpu_nodes,
-            strict: rule.is_some_and(|rule| rule.strict_memory),
+            strict: rule.is_some_and(|rule| rule.strict_memory) || claiming.contains(cgroup),
             above: above.ours,
             bound: (!bound.is_empty()).then(|| bound.join(", ")),
             bytes: bytes(inputs.workloads, inputs.model, cgroup),

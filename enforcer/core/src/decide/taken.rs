@@ -28,7 +28,7 @@ pub(crate) fn withhold_of_others(inputs: &Inputs<'_>, allocations: &mut Allocati
         allocations,
     ));
     apart.extend(self_placed::withheld_grants(inputs, allocations));
-    apart.extend(resource_claim_grants(inputs.owners.resource_claims(), allocations));
+    apart.extend(resource_claim_grants(inputs.owners.resource_claims()));
     sync_external(inputs.inventory, allocations, inputs.owners.claims(), apart);
 }
 

@@ -36,19 +36,14 @@ pub(crate) fn sync_external(
     }
 }
 
-/// The exclusive CPUs of resource claims, without those that containers of them hold.
-pub(crate) fn resource_claim_grants(
-    claims: &[ResourceClaimCpus],
-    allocations: &Allocations,
-) -> ExternalGrants {
-    let claiming = allocations.iter().filter(|(holder, _)| holder.is_claiming());
-    let in_use = claiming.fold(CpuSet::new(), |cpus, (_, grant)| cpus.union(&grant.exclusive));
+/// The exclusive CPUs of resource claims, whether a container has them or not: they stay the claim's between
+/// two of its containers.
+pub(crate) fn resource_claim_grants(claims: &[ResourceClaimCpus]) -> ExternalGrants {
     let grant = |claim: &ResourceClaimCpus| {
-        let cpus = claim.cpus.difference(&in_use);
         let reason = format!("exclusive to resource claim {}", claim.name);
-        (!cpus.is_empty()).then(|| (Holder::resource_claim(&claim.uid), Grant::taken_by_others(cpus, reason)))
+        (Holder::resource_claim(&claim.uid), Grant::taken_by_others(claim.cpus.clone(), reason))
     };
-    claims.iter().filter_map(grant).collect()
+    claims.iter().filter(|claim| !claim.cpus.is_empty()).map(grant).collect()
 }
 
 /// Replaces the exclusive CPUs of resource claims. Containers that share CPUs make room or move back.
@@ -58,7 +53,7 @@ pub fn hold_resource_claims(
     claims: &[ResourceClaimCpus],
 ) {
     let before = allocations.exclusive_cpus();
-    let wanted = resource_claim_grants(claims, allocations);
+    let wanted = resource_claim_grants(claims);
     let had = allocations.iter().filter(|(holder, _)| holder.is_resource_claim());
     let had: BTreeSet<Holder> = had.map(|(holder, _)| holder.clone()).collect();
     for gone in had.iter().filter(|holder| !wanted.contains_key(*holder)) {

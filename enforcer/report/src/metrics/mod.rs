@@ -9,6 +9,7 @@
 //! the number of omitted ones. Counters of each workload are most of the series, so they are served only
 //! where configured; counters of all together always are.
 
+mod claims;
 mod daemon;
 mod decisions;
 mod demotion;

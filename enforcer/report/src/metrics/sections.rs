@@ -1,8 +1,8 @@
 //! Sections of metrics with their sources: for announcement, and for docs/metrics.md.
 
 use super::{
-    daemon, decisions, demotion, family::Family, gate, identity, kernel_side, machine, moves, pressure,
-    rebalance, runtime, scheduler, widening, workloads,
+    claims, daemon, decisions, demotion, family::Family, gate, identity, kernel_side, machine, moves,
+    pressure, rebalance, runtime, scheduler, widening, workloads,
 };
 
 /// Metrics that come from the same place.
@@ -16,7 +16,7 @@ pub(super) struct Section {
 }
 
 /// Metrics of a daemon.
-pub(super) fn sections() -> [Section; 13] {
+pub(super) fn sections() -> [Section; 14] {
     let counted = || kernel_side::COUNTED.into_iter().chain(moves::COUNTED);
     let of_all = counted().map(|one| one.all).collect();
     let of_each = counted().map(|one| one.each).chain([&workloads::COUNTERS_OMITTED as &Family]).collect();
@@ -90,6 +90,11 @@ pub(super) fn sections() -> [Section; 13] {
             title: "The container runtime",
             source: "The NRI link. Absent where `nri.enabled` is off or no runtime was looked for yet.",
             families: runtime::ALL.to_vec(),
+        },
+        Section {
+            title: "Resource claims",
+            source: "The DRA driver, as of the latest turn; counted since the daemon started. Absent where `dra.enabled` is off.",
+            families: claims::ALL.to_vec(),
         },
         Section { title: "The daemon", source: "The daemon itself.", families: daemon::ALL.to_vec() },
     ]

@@ -7,7 +7,7 @@ use numa_topology::id::NodeId;
 use prometheus::proto::MetricFamily;
 
 use super::{
-    daemon, decisions, demotion,
+    claims, daemon, decisions, demotion,
     family::{CounterScope, Scrape},
     kernel_side,
     label::Labels,
@@ -41,5 +41,6 @@ pub(super) fn collect(report: &TickReport, workload_counters: bool) -> Vec<Metri
     demotion::put(&report.demotion, |cgroup| labels.of(cgroup), &mut scrape);
     rebalance::put(report, &mut scrape);
     runtime::put(report.runtime.as_ref(), &mut scrape);
+    claims::put(report.claims.as_ref(), &mut scrape);
     scrape.into_families()
 }

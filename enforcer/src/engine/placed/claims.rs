@@ -28,7 +28,10 @@ use tokio::sync::watch;
 
 use super::{Ledger, SharedLedger};
 use crate::dra::ClaimPlaces;
-use enforcer_report::runtime::RuntimeLink;
+use enforcer_report::{
+    claims::{ClaimCallTotals, ClaimedNodeReport, ClaimsReport},
+    runtime::RuntimeLink,
+};
 
 /// Longest list of names of claims that is shown, in characters.
 const LONGEST_NAMES: usize = 300;
@@ -187,6 +190,33 @@ impl Ledger {
 }
 
 impl SharedLedger {
+    /// What claims have, beside these counts of calls.
+    pub(in crate::engine) fn claims_report(&self, calls: ClaimCallTotals) -> ClaimsReport {
+        let state = self.lock();
+        let claims = &state.claims;
+        let mut report = ClaimsReport { calls, spoofed: claims.spoofed, ..ClaimsReport::default() };
+        report.containers = claims.naming.values().filter(|naming| naming.place.is_some()).count();
+        let Some((ledger, supply)) = &claims.held else { return report };
+        report.claims = ledger.claims().count();
+        let taken = state.held.allocations.exclusive_cpus();
+        let exclusive = ledger.exclusive_cpus();
+        report.nodes = supply
+            .nodes()
+            .iter()
+            .map(|budget| {
+                let has = ClaimedNodeReport {
+                    exclusive_capacity: budget.capacity.cpus,
+                    exclusive_cpus: budget.cpus.intersection(&exclusive).len() as u64,
+                    shared_cpus: budget.cpus.difference(&taken).len() as u64,
+                    memory_capacity: budget.capacity.memory_bytes,
+                    memory_promised: ledger.promised(budget.node).memory_bytes,
+                };
+                (budget.node, has)
+            })
+            .collect();
+        report
+    }
+
     /// Tells the driver if claims may have other CPUs than it was told, or the link to the runtime has
     /// changed.
     pub(in crate::engine) fn tell_claims(&self) {

@@ -175,3 +175,19 @@ fn huge_pages_of_a_claim_come_on_top_of_those_that_the_pod_asks_for() {
     assert_eq!(adjust.hugepage_limits, [HugepageLimit { page_size: "2MB".into(), limit: 12 << 20 }]);
     assert_eq!(cpuset(Some(&adjust)), "0-3/0");
 }
+
+#[test]
+fn a_claim_keeps_its_cpus_between_two_of_its_containers() {
+    let placed = placed(true);
+    let cpus = claim_a(&placed);
+    ask(&placed, |reply| NriCall::Create { subject: naming("one"), reply });
+    runs(&placed, "one");
+    ask(&placed, |reply| NriCall::Stop { subject: naming("one"), reply });
+    super::answer(&placed, &Gate::default(), &ResourceFiles::default(), NriCall::Removed(naming("one")));
+    assert_eq!(placed.lock().held.allocations.exclusive_cpus(), cpus);
+    let other = create(&placed, "other", 6).adjust;
+    let got = cpus_of(cpuset(other.as_ref()).split('/').next().unwrap());
+    assert!(got.len() == 6 && got.is_disjoint(&cpus), "{got} and {cpus}");
+    let again = ask(&placed, |reply| NriCall::Create { subject: naming("one"), reply }).adjust;
+    assert_eq!(cpuset(again.as_ref()), format!("{cpus}/1"));
+}
