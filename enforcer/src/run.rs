@@ -353,6 +353,9 @@ impl RunningDaemon {
             return Err(RunError::NeedsRestart);
         }
         let running = self.engine.policy();
+        if running.dra.enabled && !policy.nri.place {
+            return Err(RunError::ClaimsArePlaced);
+        }
         for (key, differs) in [
             ("state_dir", policy.state_dir != running.state_dir),
             ("metrics", policy.metrics != running.metrics),
@@ -360,6 +363,7 @@ impl RunningDaemon {
             ("nri", (NriSettings { place: running.nri.place, ..policy.nri.clone() }) != running.nri),
             ("kubelet", policy.kubelet != running.kubelet),
             ("cluster", policy.cluster != running.cluster),
+            ("dra", policy.dra != running.dra),
             ("sample", policy.sample != running.sample),
         ] {
             if differs {
@@ -373,6 +377,7 @@ impl RunningDaemon {
         }
         // As logged: marks of other controllers keep their old setting until the next start.
         policy.nri = NriSettings { place: policy.nri.place, ..running.nri.clone() };
+        policy.dra = running.dra.clone();
         self.engine.set_policy(policy);
         Ok(())
     }

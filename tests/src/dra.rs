@@ -41,11 +41,15 @@ pub struct ClaimedDevice {
 impl RegisteredDriver {
     /// Waits for a driver's socket in the registry, and registers the driver.
     pub fn find() -> Result<Self> {
-        let socket = wait::until("a driver's socket is in the registry", APPEARS, || Ok(socket()))?;
-        let path = socket.to_string_lossy();
-        let registry = Connection::new(&path, &path.replace('/', "%2F"), LIMIT)?;
         let method = |method| format!("/pluginregistration.Registration/{method}");
-        let found: PluginAnswer = registry.call(&method("GetInfo"), Nothing {})?;
+        // A daemon that was killed leaves its socket, and a kubelet tries again.
+        let (registry, found) = wait::until("a driver answers in the registry", APPEARS, || {
+            let Some(socket) = socket() else { return Ok(None) };
+            let path = socket.to_string_lossy();
+            let registry = Connection::new(&path, &path.replace('/', "%2F"), LIMIT)?;
+            let found: Result<PluginAnswer> = registry.call(&method("GetInfo"), Nothing {});
+            Ok(found.ok().map(|found| (registry, found)))
+        })?;
         ensure!(found.kind == "DRAPlugin", "a plugin of kind {}", found.kind);
         ensure!(
             found.versions.first().is_some_and(|first| first == "v1.DRAPlugin"),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::{
     declarations::Declarations,
     model::Model,
-    owner::{Claim, Ownership, OwnershipFacts, OwnershipSubject, ResourceClaimCpus, owner_of},
+    owner::{Claim, Ownership, OwnershipFacts, OwnershipSubject, owner_of},
     workload::{CgroupPath, Origin, Workload},
 };
 
@@ -19,7 +19,6 @@ use crate::{
 pub struct Owners {
     by_workload: BTreeMap<(CgroupPath, Option<u32>), Ownership>,
     claims: Vec<Claim>,
-    resource_claims: Vec<ResourceClaimCpus>,
 }
 
 impl Owners {
@@ -38,11 +37,7 @@ impl Owners {
             let subject = OwnershipSubject { workload, cpus, placed: placed(&workload.cgroup), declared };
             (key(workload), owner_of(&subject, facts))
         };
-        Self {
-            by_workload: workloads.iter().map(owned).collect(),
-            claims: facts.kubelet.claims.clone(),
-            resource_claims: facts.resource_claims.clone(),
-        }
+        Self { by_workload: workloads.iter().map(owned).collect(), claims: facts.kubelet.claims.clone() }
     }
 
     /// Owner of a workload's cpuset.
@@ -58,11 +53,6 @@ impl Owners {
     /// What the kubelet gave away, including to workloads that are not visible.
     pub fn claims(&self) -> &[Claim] {
         &self.claims
-    }
-
-    /// Exclusive CPUs of resource claims.
-    pub fn resource_claims(&self) -> &[ResourceClaimCpus] {
-        &self.resource_claims
     }
 }
 

@@ -376,7 +376,7 @@ impl ClaimDriver {
     }
 
     /// What claims may have now.
-    fn newest_supply(&self) -> ClaimSupply {
+    pub(super) fn newest_supply(&self) -> ClaimSupply {
         let newest = self.places.supply();
         let mut state = self.state();
         if let Some(newest) = newest {
@@ -437,10 +437,8 @@ impl ClaimDriver {
         let Some(uid) = ClaimUid::parse(&claim.uid) else { return Ok(()) };
         let mut is_unwritten = self.deciding();
         self.running.give_up(&uid);
-        let (mut next, supply) = {
-            let state = self.state();
-            (state.ledger.clone(), state.supply.clone())
-        };
+        let supply = self.newest_supply();
+        let mut next = self.state().ledger.clone();
         if next.unprepare(&uid).is_none() {
             // The disk may still have it.
             return self.catch_up(&mut is_unwritten, &next);

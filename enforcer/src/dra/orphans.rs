@@ -68,10 +68,8 @@ impl ClaimDriver {
         evidence: impl Fn(&PreparedClaim) -> OrphanEvidence,
     ) -> Result<Vec<PreparedClaim>, String> {
         let mut is_unwritten = self.deciding();
-        let (mut next, supply) = {
-            let state = self.state();
-            (state.ledger.clone(), state.supply.clone())
-        };
+        let supply = self.newest_supply();
+        let mut next = self.state().ledger.clone();
         let released = next.release_orphans(self.age().as_secs(), evidence);
         if released.is_empty() {
             // Since when a claim is unused is in the ledger, and not on disk.

@@ -17,12 +17,16 @@
 //!
 //! An answer is never an error: the pod would not start.
 
-use std::{collections::BTreeSet, sync::mpsc::sync_channel, thread};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::mpsc::sync_channel,
+    thread,
+};
 
 use enforcer_core::{
     hosted::{Announced, CallOutcome, Cpuset},
     owner::KnownContainer,
-    workload::printable,
+    workload::{CgroupPath, printable},
 };
 use numa_topology::set::{CpuSet, NodeSet};
 use tokio::sync::mpsc;
@@ -174,6 +178,9 @@ impl Answering<'_> {
         // Writes that the answer depends on: the record for the next daemon, and the mounted directory. Not
         // under the lock.
         drop(state);
+        if let Some(claimed) = &new.claimed {
+            settled.others.extend(self.still_on(&claimed.exclusive));
+        }
         let pins = self.leave_running(&mut settled.others, None);
         let noted = self.placed.await_noted(noting.and(pins));
         if !settled.own.is_empty() {
@@ -190,15 +197,43 @@ impl Answering<'_> {
         if let Some(adjust) = &mut answer.adjust {
             share(adjust, state.shares(&new.id), has);
             if let Some(place) = state.claims.place(&new.id) {
-                add_claimed(adjust, place, resources_of(container));
+                let limits = resources_of(container).map(|asked| asked.hugepage_limits.as_slice());
+                add_claimed(adjust, place, limits.unwrap_or_default(), true);
             }
         }
         send(&mut state, "create", reply, answer);
     }
 
+    /// Containers with cpusets that still have these exclusive CPUs of a claim, with what they are to have:
+    /// since the claim was prepared, no turn has written it.
+    fn still_on(&self, exclusive: &CpuSet) -> BTreeMap<String, Cpuset> {
+        if exclusive.is_empty() {
+            return BTreeMap::new();
+        }
+        let goals: Vec<(String, CgroupPath, Cpuset)> = {
+            let mut state = self.placed.lock();
+            let ids: Vec<String> = state.roster.names.keys().cloned().collect();
+            let goal = |id: String| {
+                let cgroup = state.held.containers.cgroup(&id)?.clone();
+                let goal = state.cpuset(&id)?;
+                goal.cpus
+                    .as_ref()
+                    .is_some_and(|cpus| cpus.is_disjoint(exclusive))
+                    .then_some((id, cgroup, goal))
+            };
+            ids.into_iter().filter_map(goal).collect()
+        };
+        let shown = self.placed.shown(goals.iter().map(|(_, cgroup, _)| cgroup));
+        let is_on = |cgroup: &CgroupPath| {
+            let cpus = shown.get(cgroup).and_then(|shown| shown.cpus.as_ref());
+            cpus.is_some_and(|cpus| !cpus.is_disjoint(exclusive))
+        };
+        goals.into_iter().filter(|(_, cgroup, _)| is_on(cgroup)).map(|(id, _, goal)| (id, goal)).collect()
+    }
+
     fn update(&self, subject: NriSubject, wanted: LinuxResources, reply: Reply) {
         self.know(&subject);
-        let asked = LinuxResources { hugepage_limits: wanted.hugepage_limits.clone(), ..Default::default() };
+        let limits = wanted.hugepage_limits.clone();
         let id = subject.container.id.clone();
         let has = shares(Some(&wanted)).or_else(|| shares(resources_of(&subject.container)));
         let told = wanted_cpuset(&wanted);
@@ -220,8 +255,8 @@ impl Answering<'_> {
         for update in answer.updates.iter_mut().filter(|update| update.container_id == id) {
             if let Some(resources) = update.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
                 share(resources, state.shares(&id), has);
-                if let Some(place) = state.claims.place(&id) {
-                    add_claimed(resources, place, Some(&asked));
+                if let Some(place) = state.claims.place(&id).filter(|_| !state.overrides.is_frozen()) {
+                    add_claimed(resources, place, &limits, false);
                 }
             }
         }

@@ -463,7 +463,9 @@ impl Ledger {
         self.roster.end(id);
         self.trace.decisions.end(id);
         self.overrides.unfreeze(id);
-        self.claims.keep(|one| one != id);
+        if self.claims.keep(|one| one != id) {
+            self.rebind();
+        }
         self.trace.report.unplaced.remove(id);
         settled
     }
@@ -476,7 +478,7 @@ impl Ledger {
         self.roster.keep_leaving();
         let listed: BTreeSet<String> = all.iter().map(|(one, _)| one.id.clone()).collect();
         let leaving = &self.roster.leaving;
-        self.claims.keep(|id| listed.contains(id) || leaving.contains_key(id));
+        let _rebound = self.claims.keep(|id| listed.contains(id) || leaving.contains_key(id));
         self.trace.report.unplaced.clear();
         self.originals.only(|cgroup| all.iter().any(|(one, _)| one.cgroup.as_ref() == Some(cgroup)));
         // All containers of a pod together make its request.

@@ -97,6 +97,9 @@ pub enum RunError {
     /// A running daemon cannot apply the new configuration.
     #[error("mode: from observe to enforce needs a restart, because the privileges to write were given up")]
     NeedsRestart,
+    /// The driver for claims runs.
+    #[error("nri.place: false needs a restart with dra.enabled = false: claims are being prepared")]
+    ClaimsArePlaced,
     /// A source that the daemon needs has failed.
     #[error(transparent)]
     Source(#[from] SourceError),

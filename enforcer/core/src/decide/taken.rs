@@ -1,21 +1,20 @@
 //! What other owners have taken: CPUs and huge pages that no placement may give away.
 //!
-//! Claims of a kubelet, resource claims, partitions, huge pages and workloads that are left alone are grants
-//! in the allocations, because nothing else can run, or be stored, there.
+//! Claims of a kubelet, partitions, huge pages and workloads that are left alone are grants in the allocations, because nothing else can run, or be stored, there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{hugepages, pins::pin, self_placed};
 use crate::{
-    hosted::{ExternalGrants, resource_claim_grants, sync_external},
+    hosted::{ExternalGrants, sync_external},
     turn::Inputs,
     workload::CgroupPath,
 };
 use numa_placement::{Allocations, Grant, Holder};
 use numa_topology::set::CpuSet;
 
-/// Adds to the allocations what others gave away or took: claims of a kubelet, resource claims, partitions,
-/// and huge pages that are used or reserved without a promise.
+/// Adds to the allocations what others gave away or took: claims of a kubelet, partitions, and huge pages
+/// that are used or reserved without a promise.
 pub(crate) fn withhold_of_others(inputs: &Inputs<'_>, allocations: &mut Allocations) {
     let partition = |(cgroup, cpus): (CgroupPath, CpuSet)| {
         (Holder::partition(&cgroup), Grant::taken_by_others(cpus, format!("the partition of {cgroup}")))
@@ -28,7 +27,6 @@ pub(crate) fn withhold_of_others(inputs: &Inputs<'_>, allocations: &mut Allocati
         allocations,
     ));
     apart.extend(self_placed::withheld_grants(inputs, allocations));
-    apart.extend(resource_claim_grants(inputs.owners.resource_claims()));
     sync_external(inputs.inventory, allocations, inputs.owners.claims(), apart);
 }
 

@@ -3,14 +3,15 @@
 //!
 //! The shell sends [`PreparedClaim::answer`] as the devices of `NodePrepareResources`, a device of
 //! [`ClaimLedger::ailing_devices`] as unhealthy with its message and every other published one as healthy,
-//! and gives [`ClaimLedger::exclusive_claims`] to the engine in place of those that it gave before.
+//! and gives [`ClaimLedger::exclusive_grants`] to the engine in place of those that it gave before.
 
 use std::collections::BTreeMap;
 
+use numa_placement::{Grant, Holder};
 use numa_topology::text::cut_at;
 
 use super::{ClaimLedger, DeviceName, PreparedClaim, cdi};
-use crate::owner::ResourceClaimCpus;
+use crate::hosted::ExternalGrants;
 
 /// Longest message of the health stream (KEP-4680), in characters of one byte.
 const MAX_MESSAGE: usize = 1_000;
@@ -67,14 +68,13 @@ impl ClaimLedger {
     }
 
     /// The exclusive CPUs of claims, for the placement engine, which gives them to nothing else.
-    pub fn exclusive_claims(&self) -> Vec<ResourceClaimCpus> {
+    pub fn exclusive_grants(&self) -> ExternalGrants {
         let with_cpus = self.claims().map(|claim| (claim, claim.cpus())).filter(|(_, cpus)| !cpus.is_empty());
-        let claim = |(claim, cpus): (&PreparedClaim, _)| ResourceClaimCpus {
-            uid: claim.uid.to_string(),
-            name: claim.full_name(),
-            cpus,
+        let grant = |(claim, cpus): (&PreparedClaim, _)| {
+            let reason = format!("exclusive to resource claim {}", claim.full_name());
+            (Holder::resource_claim(claim.uid.as_str()), Grant::taken_by_others(cpus, reason))
         };
-        with_cpus.map(claim).collect()
+        with_cpus.map(grant).collect()
     }
 }
 
@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn engine_sees_the_cpus_of_claims() {
-        let claims = ledger().exclusive_claims();
-        assert_eq!((claims.len(), claims[0].name.as_str()), (1, "shop/a"));
-        assert_eq!(claims[0].cpus, ledger().exclusive_cpus());
-        assert_eq!(claims[0].cpus.len(), 4);
+        let grants: Vec<_> = ledger().exclusive_grants().into_values().collect();
+        assert_eq!((grants.len(), grants[0].reason.as_str()), (1, "exclusive to resource claim shop/a"));
+        assert_eq!(grants[0].exclusive, ledger().exclusive_cpus());
+        assert_eq!(grants[0].exclusive.len(), 4);
     }
 }

@@ -15,11 +15,11 @@ use numa_placement::{
     settle_overflow,
 };
 
-use crate::owner::{Claim, ClaimedPod, MemoryBlock, Owner, Ownership, ResourceClaimCpus};
+use crate::owner::{Claim, ClaimedPod, MemoryBlock, Owner, Ownership};
 use numa_topology::set::CpuSet;
 
 /// Resources of processes and cgroups that are not claims of a kubelet, each with its own holder.
-pub(crate) type ExternalGrants = BTreeMap<Holder, Grant>;
+pub type ExternalGrants = BTreeMap<Holder, Grant>;
 
 /// Replaces all grants of other owners by these claims and resources. Containers that share CPUs make room or
 /// move back.
@@ -36,24 +36,10 @@ pub(crate) fn sync_external(
     }
 }
 
-/// The exclusive CPUs of resource claims, whether a container has them or not: they stay the claim's between
-/// two of its containers.
-pub(crate) fn resource_claim_grants(claims: &[ResourceClaimCpus]) -> ExternalGrants {
-    let grant = |claim: &ResourceClaimCpus| {
-        let reason = format!("exclusive to resource claim {}", claim.name);
-        (Holder::resource_claim(&claim.uid), Grant::taken_by_others(claim.cpus.clone(), reason))
-    };
-    claims.iter().filter(|claim| !claim.cpus.is_empty()).map(grant).collect()
-}
-
-/// Replaces the exclusive CPUs of resource claims. Containers that share CPUs make room or move back.
-pub fn hold_resource_claims(
-    inventory: &Inventory,
-    allocations: &mut Allocations,
-    claims: &[ResourceClaimCpus],
-) {
+/// Replaces the exclusive CPUs of resource claims, whether containers have them or not: they stay the claim's
+/// between two of its containers. Containers that share CPUs make room or move back.
+pub fn hold_resource_claims(inventory: &Inventory, allocations: &mut Allocations, wanted: ExternalGrants) {
     let before = allocations.exclusive_cpus();
-    let wanted = resource_claim_grants(claims);
     let had = allocations.iter().filter(|(holder, _)| holder.is_resource_claim());
     let had: BTreeSet<Holder> = had.map(|(holder, _)| holder.clone()).collect();
     for gone in had.iter().filter(|holder| !wanted.contains_key(*holder)) {
@@ -75,7 +61,9 @@ fn list(allocations: &mut Allocations, claims: &[Claim], apart: ExternalGrants) 
         let grant = wanted.entry(holder(claim)).or_default();
         *grant = joined(std::mem::take(grant), claim);
     }
-    let is_held = |holder: &Holder| holder.is_apart() || holder.pod().namespace == CLAIMED;
+    // Resource claims come and go with the driver's calls, and not with turns.
+    let is_apart = |holder: &Holder| holder.is_apart() && !holder.is_resource_claim();
+    let is_held = |holder: &Holder| is_apart(holder) || holder.pod().namespace == CLAIMED;
     let gone = |holder: &Holder| is_held(holder) && !wanted.contains_key(holder);
     let had: BTreeSet<Holder> = allocations.iter().map(|(holder, _)| holder.clone()).collect();
     if had.iter().any(gone) {

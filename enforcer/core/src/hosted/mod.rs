@@ -13,8 +13,8 @@ mod external;
 mod grant_record;
 mod never;
 
-pub use self::external::hold_resource_claims;
-pub(crate) use self::external::{ExternalGrants, resource_claim_grants, sync_external};
+pub(crate) use self::external::sync_external;
+pub use self::external::{ExternalGrants, hold_resource_claims};
 pub use self::{
     cgroup::{CgroupBounds, CgroupRequest, Wished},
     containers::{Announced, CallOutcome, Containers, Cpuset, DecisionInputs, PlacementNode},

@@ -21,20 +21,6 @@ pub struct OwnershipFacts {
     /// Cgroup that the daemon itself runs in; `None` if unknown.
     #[serde(default)]
     pub own_cgroup: Option<CgroupPath>,
-    /// Exclusive CPUs of resource claims that this daemon has prepared, whether a container has them or not.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub resource_claims: Vec<ResourceClaimCpus>,
-}
-
-/// Exclusive CPUs of a resource claim.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ResourceClaimCpus {
-    /// Uid of the claim.
-    pub uid: String,
-    /// Namespace and name of the claim.
-    pub name: String,
-    /// Its CPUs.
-    pub cpus: CpuSet,
 }
 
 /// A container and its pod by their names. The author of the pod chose these names.

@@ -22,7 +22,7 @@ use strum::{IntoStaticStr, VariantArray, VariantNames};
 
 pub(crate) use self::table::{OwnershipSubject, owner_of};
 pub use self::{
-    facts::{KnownContainer, OwnershipFacts, PodClaim, ResourceClaimCpus, UnitSetting},
+    facts::{KnownContainer, OwnershipFacts, PodClaim, UnitSetting},
     kubelet::{Claim, ClaimedPod, Kubelet, MemoryBlock},
     own_settings::{OwnSettings, as_in_file, is_same_list},
     table::given_at_creation,

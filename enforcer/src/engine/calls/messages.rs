@@ -78,22 +78,25 @@ pub(super) fn share(resources: &mut LinuxResources, given: Option<u64>, has: Opt
     }
 }
 
-/// Sets the CPU quota and the limits of huge pages that resource claims give. `asked` is what the container
-/// has without them.
+/// Sets the CPU quota and the limits of huge pages that resource claims give. `limits` are those of the
+/// runtime's caller; one below the claims' amount becomes as large. Sizes without one are set for a new
+/// container alone: later they stay as they are.
 pub(super) fn add_claimed(
     resources: &mut LinuxResources,
     place: &ContainerPlace,
-    asked: Option<&LinuxResources>,
+    limits: &[HugepageLimit],
+    is_new: bool,
 ) {
     if place.lifts_quota {
         resources.cpu.get_or_insert_default().quota = Some(OptionalInt { value: NO_QUOTA });
     }
-    let limits = asked.map(|asked| asked.hugepage_limits.as_slice()).unwrap_or_default();
     for (bytes_of_page, claimed) in &place.hugepages {
         let page_size = hugepage_size(*bytes_of_page);
-        let own = limits.iter().find(|limit| limit.page_size == page_size).map_or(0, |limit| limit.limit);
-        let limit = own.saturating_add(*claimed);
-        resources.hugepage_limits.push(HugepageLimit { page_size, limit });
+        let own = limits.iter().find(|limit| limit.page_size == page_size);
+        if is_new || own.is_some() {
+            let limit = own.map_or(0, |limit| limit.limit).max(*claimed);
+            resources.hugepage_limits.push(HugepageLimit { page_size, limit });
+        }
     }
 }
 

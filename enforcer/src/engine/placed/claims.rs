@@ -19,10 +19,10 @@ use enforcer_core::{
         ClaimLedger, ClaimSupply, ClaimUid, PreparedClaim,
         binding::{ContainerHints, ContainerPlace, bind},
     },
-    hosted::{Announced, hold_resource_claims},
+    hosted::{Announced, Containers, hold_resource_claims},
     workload::printable_within,
 };
-use numa_placement::{Grant, Inventory};
+use numa_placement::{Allocations, Grant, Holder, Inventory};
 use numa_topology::set::CpuSet;
 use tokio::sync::watch;
 
@@ -48,7 +48,7 @@ pub(in crate::engine) struct HeldClaims {
     /// Number of names that were no prepared claim of the container's pod.
     pub(in crate::engine) spoofed: u64,
     /// The machine, exclusive CPUs of others and the link to the runtime when a change was told last.
-    told: Option<(usize, CpuSet, bool)>,
+    told: Option<(u64, CpuSet, bool)>,
     /// Number of changes of the supply.
     changes: watch::Sender<u64>,
 }
@@ -68,9 +68,24 @@ impl HeldClaims {
         self.naming.get(id)?.place.as_ref()
     }
 
-    /// Forgets containers that are not among these.
-    pub(super) fn keep(&mut self, is_there: impl Fn(&str) -> bool) {
+    /// Forgets containers that are not among these; returns whether there was one.
+    pub(super) fn keep(&mut self, is_there: impl Fn(&str) -> bool) -> bool {
+        let before = self.naming.len();
         self.naming.retain(|id, _| is_there(id));
+        self.naming.len() < before
+    }
+
+    /// Whether the containers of these cgroups may have CPUs that this holder has: those of a claim that one
+    /// of them names.
+    pub(super) fn share(&self, own: &BTreeSet<&str>, other: &Holder, containers: &Containers) -> bool {
+        let named = |id: &str| self.naming.get(id).map(|naming| &naming.named);
+        let of_own = || own.iter().filter_map(|id| named(id)).flatten();
+        if other.is_resource_claim() {
+            return of_own().any(|claim| *other == Holder::resource_claim(claim.as_str()));
+        }
+        let theirs = || self.naming.keys().find(|id| containers.holder(id) == Some(other));
+        let theirs = other.is_claiming().then(theirs).flatten().and_then(|id| named(id));
+        theirs.is_some_and(|theirs| of_own().any(|claim| theirs.contains(claim)))
     }
 
     /// Notes a container and finds what its claims give it.
@@ -109,14 +124,17 @@ impl HeldClaims {
         let bound = bind(&ContainerHints { pod_uid, named, confirmed: &BTreeSet::new() }, ledger, supply);
         let Some(mut place) = bound.place else { return (None, None) };
         // A promise that containers share counts once.
-        let is_shared = |claim: &ClaimUid| {
+        let counts_elsewhere = |claim: &ClaimUid| {
             let mut others = self.naming.iter().filter(|(other, _)| other.as_str() != id);
             others.any(|(_, other)| {
                 other.named.contains(claim) && other.place.as_ref().is_some_and(|one| !one.memory.is_empty())
             })
         };
-        if bound.claims.iter().any(is_shared) {
-            place.memory.clear();
+        if bound.claims.iter().any(counts_elsewhere) {
+            let own: BTreeSet<ClaimUid> =
+                bound.claims.iter().filter(|claim| !counts_elsewhere(claim)).cloned().collect();
+            let hints = ContainerHints { pod_uid, named: &own, confirmed: &BTreeSet::new() };
+            place.memory = bind(&hints, ledger, supply).place.map(|own| own.memory).unwrap_or_default();
         }
         let names = bound.claims.iter().filter_map(|uid| ledger.claim(uid)).map(PreparedClaim::full_name);
         let names = printable_within(&names.collect::<Vec<_>>().join(", "), LONGEST_NAMES);
@@ -132,6 +150,16 @@ impl Ledger {
         one.claimed = self.claims.note(&one.id, &one.pod.name.uid, &one.named_claims);
     }
 
+    /// The allocations with each exclusive CPU once: what claims have is not repeated by their containers.
+    pub(in crate::engine) fn allocations_without_repeats(&self) -> Allocations {
+        let mut allocations = self.held.allocations.clone();
+        let claiming = self.held.allocations.iter().filter(|(holder, _)| holder.is_claiming());
+        for (holder, grant) in claiming {
+            allocations.give(holder.clone(), Grant { exclusive: CpuSet::new(), ..grant.clone() });
+        }
+        allocations
+    }
+
     /// CPUs that containers without claims have exclusively.
     fn exclusive_without_claims(&self) -> CpuSet {
         let others = self.held.allocations.iter();
@@ -144,12 +172,10 @@ impl Ledger {
     }
 
     fn hold_claims(&mut self, ledger: &ClaimLedger, supply: &ClaimSupply) {
-        self.roster.facts.resource_claims = ledger.exclusive_claims();
         self.claims.held = Some((ledger.clone(), supply.clone()));
         self.rebind();
         if let Some(inventory) = &self.terms.inventory {
-            let claims = &self.roster.facts.resource_claims;
-            hold_resource_claims(inventory, &mut self.held.allocations, claims);
+            hold_resource_claims(inventory, &mut self.held.allocations, ledger.exclusive_grants());
             self.held.mark_changed();
         }
         // Others leave the CPUs, or get them back.
@@ -157,7 +183,7 @@ impl Ledger {
     }
 
     /// Gives each container what its claims have now.
-    fn rebind(&mut self) {
+    pub(super) fn rebind(&mut self) {
         let ids: Vec<String> = self.claims.naming.keys().cloned().collect();
         for id in ids {
             let Some(naming) = self.claims.naming.get(&id) else { continue };
@@ -221,9 +247,10 @@ impl SharedLedger {
     /// changed.
     pub(in crate::engine) fn tell_claims(&self) {
         let mut state = self.lock();
-        let Some(inventory) = &state.terms.inventory else { return };
-        let machine = Arc::as_ptr(inventory).addr();
-        let now = Some((machine, state.exclusive_without_claims(), state.has_runtime()));
+        if state.terms.inventory.is_none() {
+            return;
+        }
+        let now = Some((state.terms.applied, state.exclusive_without_claims(), state.has_runtime()));
         if state.claims.told != now {
             state.claims.told = now;
             state.claims.changes.send_modify(|count| *count = count.wrapping_add(1));

@@ -28,14 +28,15 @@ impl CurrentClaims for SharedLedger {
             .map(|(_, holder)| holder.clone())
             .collect();
         own.extend(among.iter().map(|cgroup| Holder::cgroup(cgroup)));
-        // Containers of one claim may share its CPUs.
-        let is_claiming = own.iter().any(Holder::is_claiming);
+        let ids = state.roster.names.keys().map(String::as_str);
+        let is_own = |id: &&str| state.held.containers.holder(id).is_some_and(|holder| own.contains(holder));
+        let ids: BTreeSet<&str> = ids.filter(is_own).collect();
         let overlaps = |exclusive: &CpuSet| match cpus {
             Some(cpus) => !cpus.is_disjoint(exclusive),
             None => !exclusive.is_empty(),
         };
         let is_other = |holder: &Holder| {
-            !(own.contains(holder) || is_claiming && (holder.is_claiming() || holder.is_resource_claim()))
+            !own.contains(holder) && !state.claims.share(&ids, holder, &state.held.containers)
         };
         let mut others = state.held.allocations.iter().filter(|(holder, _)| is_other(holder));
         others.find(|(_, grant)| overlaps(&grant.exclusive)).map(|(holder, _)| holder.to_string())

@@ -68,7 +68,8 @@ impl Ledger {
             return LedgerSnapshot::NotReady("the runtime has not listed its containers to this daemon");
         }
         let state = self;
-        let inputs = EngineInputs::new(inventory, &state.terms.settings, &state.held.allocations);
+        let allocations = state.allocations_without_repeats();
+        let inputs = EngineInputs::new(inventory, &state.terms.settings, &allocations);
         let announced = state.roster.facts.containers.values().map(|known| AnnouncedContainer {
             pod: PodName::new(known.namespace.clone(), known.pod.clone()).with_uid(known.pod_uid.clone()),
             container: known.container.clone(),

@@ -158,7 +158,7 @@ fn a_container_changes_with_its_claims() {
 }
 
 #[test]
-fn huge_pages_of_a_claim_come_on_top_of_those_that_the_pod_asks_for() {
+fn limits_of_huge_pages_are_at_least_what_a_claim_has() {
     let machine = Machine::new().sockets(2).cores(4).threads(1).hugepages(2 << 20, 64).build();
     let policy: Policy = toml::from_str("nri.place = true").unwrap();
     let inventory = Inventory::new(machine, Vec::new(), &policy.placement).unwrap();
@@ -172,8 +172,17 @@ fn huge_pages_of_a_claim_come_on_top_of_those_that_the_pod_asks_for() {
     let resources = subject.container.linux.as_mut().unwrap().resources.as_mut().unwrap();
     resources.hugepage_limits = vec![HugepageLimit { page_size: "2MB".into(), limit: 4 << 20 }];
     let adjust = ask(&placed, |reply| NriCall::Create { subject, reply }).adjust.unwrap();
-    assert_eq!(adjust.hugepage_limits, [HugepageLimit { page_size: "2MB".into(), limit: 12 << 20 }]);
+    assert_eq!(adjust.hugepage_limits, [HugepageLimit { page_size: "2MB".into(), limit: 8 << 20 }]);
     assert_eq!(cpuset(Some(&adjust)), "0-3/0");
+    runs(&placed, "one");
+    let limits = |wanted: LinuxResources| {
+        let answer =
+            ask(&placed, |reply| NriCall::Update { subject: naming("one"), wanted, reply }).updates.remove(0);
+        answer.linux.unwrap().resources.unwrap().hugepage_limits
+    };
+    assert_eq!(limits(amounts(2)), [], "an update without limits changes none");
+    let large = HugepageLimit { page_size: "2MB".into(), limit: 16 << 20 };
+    assert_eq!(limits(LinuxResources { hugepage_limits: vec![large.clone()], ..amounts(2) }), [large]);
 }
 
 #[test]
@@ -190,4 +199,40 @@ fn a_claim_keeps_its_cpus_between_two_of_its_containers() {
     assert!(got.len() == 6 && got.is_disjoint(&cpus), "{got} and {cpus}");
     let again = ask(&placed, |reply| NriCall::Create { subject: naming("one"), reply }).adjust;
     assert_eq!(cpuset(again.as_ref()), format!("{cpus}/1"));
+}
+
+#[test]
+fn a_container_that_no_turn_has_moved_leaves_the_cpus_when_the_container_of_the_claim_comes() {
+    let host = Fixture::new(true);
+    let placed = placed(true);
+    placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
+    let shared = subject("shared", "/besteffort", None);
+    ask(&placed, |reply| NriCall::Create { subject: shared, reply });
+    // The runtime has written it, and no turn has since the claim was prepared.
+    host.cgroup(&source::cgroup_of("shared", "/besteffort"), "0-7\n", "0-1\n");
+    let cpus = claim_a(&placed);
+    let answer = ask(&placed, |reply| NriCall::Create { subject: naming("one"), reply });
+    assert_eq!(cpuset(answer.adjust.as_ref()), format!("{cpus}/1"));
+    let told = updates(&answer);
+    let [(id, set)] = told.as_slice() else { panic!("{told:?}") };
+    let on = cpus_of(set.split('/').next().unwrap());
+    assert!(id == "id-shared" && !on.is_empty() && on.is_disjoint(&cpus), "{id} {on}");
+}
+
+#[test]
+fn published_inputs_have_each_exclusive_cpu_once() {
+    let placed = placed(true);
+    let cpus = claim_a(&placed);
+    let mut second = naming("one");
+    second.container.id = "id-two".into();
+    second.container.name = "two".into();
+    for subject in [naming("one"), second] {
+        ask(&placed, |reply| NriCall::Create { subject, reply });
+    }
+    let state = placed.lock();
+    let held = state.held.allocations.iter().filter(|(_, grant)| !grant.exclusive.is_empty()).count();
+    assert_eq!(held, 3, "the claim and both of its containers");
+    let allocations = state.allocations_without_repeats();
+    let once: Vec<_> = allocations.iter().filter(|(_, grant)| !grant.exclusive.is_empty()).collect();
+    assert_eq!((once.len(), &once[0].1.exclusive), (1, &cpus));
 }
