@@ -14,8 +14,8 @@ use std::{
 };
 
 use enforcer_core::dra::{
-    AnsweredDevice, ClaimAllocation, ClaimContext, ClaimLedger, ClaimSupply, ClaimUid, LedgerLimits,
-    MissingAmounts, PrepareDecision, PreparedClaim,
+    AnsweredDevice, ClaimAllocation, ClaimConsumer, ClaimContext, ClaimLedger, ClaimSupply, ClaimUid,
+    LedgerLimits, MissingAmounts, PrepareDecision, PreparedClaim,
 };
 use enforcer_runtime::dra::{
     BoxedAnswer, ClaimCalls, DeviceCondition, DeviceHealthReport, KubeletClaim, PreparedDevice,
@@ -213,7 +213,7 @@ impl ClaimDriver {
         let claim = {
             let state = self.state();
             let known = state.ledger.claim(uid);
-            known.map(|claim| KubeletClaim {
+            known.filter(|known| !known.is_recovered()).map(|claim| KubeletClaim {
                 uid: uid.to_string(),
                 namespace: claim.namespace.clone(),
                 name: claim.name.clone(),
@@ -222,7 +222,9 @@ impl ClaimDriver {
         let Some(claim) = claim else { return };
         let name = shown(&claim);
         if let Err(error) = self.prepare_claim(claim).await {
-            tracing::warn!("a container names claim {name}, which is not reserved for its pod: {error}");
+            tracing::warn!(
+                "a container of another pod names claim {name}, which was not read again: {error}"
+            );
         }
     }
 
@@ -319,6 +321,13 @@ impl ClaimDriver {
         };
         let allocation = ClaimAllocation::read(&object, &context)
             .map_err(|error| format!("claim {}: {error}", shown(claim)))?;
+        let is_group = |consumer: &ClaimConsumer| matches!(consumer, ClaimConsumer::Other { .. });
+        if !allocation.consumers.is_empty() && allocation.consumers.iter().all(is_group) {
+            return Err(format!(
+                "claim {}: it is reserved for no pod: groups of pods are not served",
+                shown(claim)
+            ));
+        }
         if !is_known {
             let told = self.runtime.wait(until).await;
             told.map_err(|untold| format!("claim {}: {untold}", shown(claim)))?;

@@ -50,6 +50,13 @@ impl ClaimDriver {
         })
     }
 
+    /// The claims of the ledger that this text of the kubelet names.
+    pub(super) fn named_in(&self, text: &str) -> BTreeSet<ClaimUid> {
+        let state = self.state();
+        let named = state.ledger.claims().filter(|claim| text.contains(claim.uid.as_str()));
+        named.map(|claim| claim.uid.clone()).collect()
+    }
+
     /// The named claims of the ledger but some.
     fn claims_but(&self, is_used: impl Fn(&PreparedClaim) -> bool) -> Vec<KubeletClaim> {
         let state = self.state();

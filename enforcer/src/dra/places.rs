@@ -21,6 +21,9 @@ pub trait ClaimPlaces: Send + Sync + 'static {
     /// Prepared claims that containers of other pods name; a pod may have been added since they were read.
     fn take_doubtful(&self) -> BTreeSet<ClaimUid>;
 
+    /// Claims that containers name.
+    fn named(&self) -> BTreeSet<ClaimUid>;
+
     /// What claims may have, beside the CPUs that containers without claims have exclusively; `None` before
     /// the machine is known.
     fn supply(&self) -> Option<ClaimSupply>;

@@ -8,21 +8,29 @@
 //! Invariants: the kubelet finds the registration only after the service that it names listens. Devices are
 //! published only after the claims are loaded. No task ends another; what one lacks is a degraded source.
 
-use std::{convert::Infallible, io, os::unix::net::UnixListener, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap, convert::Infallible, fs, future::pending, io, os::unix::net::UnixListener,
+    path::PathBuf, sync::Arc, time::Duration,
+};
 
 use enforcer_cluster::{ApiConnection, Backoff, send_if_different};
 use enforcer_core::{
-    dra::DRIVER,
+    dra::{ClaimUid, DRIVER},
     policy::{DraSettings, Policy},
 };
 use enforcer_host::HostRoot;
 use enforcer_runtime::dra::{DraPlugin, GrpcMethods, PluginRegistration, RegistrationNotice, serve};
 use numa_topology::{degraded::Degraded, set::CpuSet};
-use tokio::{sync::watch, task::JoinSet, time::sleep};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
 use super::{
     driver::{ClaimDriver, DriverSettings},
     offer::DeviceOffer,
+    orphans::ClaimsInUse,
     places::ClaimPlaces,
     source::LateClaims,
     store::ClaimStore,
@@ -33,6 +41,10 @@ use enforcer_act::actuator::read_boot_id;
 
 /// First and longest time between two tries to reach the API server.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// Time between two looks for what a claim has lost, and between two reads of one in doubt.
+const MINUTE: Duration = Duration::from_mins(1);
+/// Largest file of the kubelet's claims that is read, in bytes.
+const MOST_STATE: u64 = 32 << 20;
 /// Source of a driver that does not run.
 const SOURCE: &str = "dra";
 /// Effect.
@@ -44,6 +56,8 @@ pub(crate) struct DriverService {
     places: Arc<dyn ClaimPlaces>,
     offer: DeviceOffer,
     kubeconfig: Option<PathBuf>,
+    /// Where the kubelet keeps which claims it holds.
+    kubelet_state: PathBuf,
     /// Where claims are read, once there is a connection.
     connection: watch::Sender<Option<Arc<ApiConnection>>>,
     /// Path of the service's socket.
@@ -117,7 +131,7 @@ impl DriverService {
             Degraded::new(
                 "dra:state",
                 damage,
-                "earlier claims keep their CPUs, and are read again when they are used",
+                "earlier claims keep their CPUs; their containers run on shared ones until the kubelet prepares the claims again",
             )
         });
         let settings = settings_of(dra);
@@ -136,7 +150,9 @@ impl DriverService {
         let listeners = [service.take(), registry.take()];
         let files = DriverSocketFiles { _registry: registry, _service: service };
         let (offer, kubeconfig) = (DeviceOffer::new(dra, node), cluster.kubeconfig.clone());
-        let service = Self { driver, places, offer, kubeconfig, connection, endpoint, listeners };
+        let kubelet_state = kubelet.root_dir.join("dra_manager_state");
+        let service =
+            Self { driver, places, offer, kubeconfig, kubelet_state, connection, endpoint, listeners };
         Ok(OpenedDriver { service, files, damage })
     }
 
@@ -165,6 +181,8 @@ impl DriverService {
         tasks.spawn(follow_machine((driver, places), unwritten, move |driver, places| {
             health.send_replace(driver.health(&offer.devices(places)));
         }));
+        tasks.spawn(read_doubtful(Arc::clone(&self.driver), Arc::clone(&self.places)));
+        tasks.spawn(release_orphans(Arc::clone(&self.driver), Arc::clone(&self.places), self.kubelet_state));
         let publishing = Publishing {
             offer: self.offer.clone(),
             kubeconfig: self.kubeconfig.clone(),
@@ -205,7 +223,7 @@ async fn follow_kubelet(
         let fault = fault.map(|reason| Degraded::new("dra:registration", reason, EFFECT));
         send_if_different(&unregistered, fault);
         if notices.changed().await.is_err() {
-            std::future::pending::<()>().await;
+            pending::<()>().await;
         }
     }
 }
@@ -223,7 +241,7 @@ async fn follow_machine(
         tokio::select! {
             told = machine.changed() => {
                 if told.is_err() {
-                    std::future::pending::<()>().await;
+                    pending::<()>().await;
                 }
                 let fault = driver.observe_machine(CpuSet::new()).err().map(|reason| {
                     Degraded::new("dra:state", reason, "after a restart some claims would have other CPUs")
@@ -233,17 +251,56 @@ async fn follow_machine(
                 if has_runtime != std::mem::replace(&mut had_runtime, has_runtime) {
                     if has_runtime { driver.containers_known() } else { driver.runtime_lost() }
                 }
-                for claim in places.take_doubtful() {
-                    driver.read_again(&claim).await;
-                }
             }
             told = claims.changed() => {
                 if told.is_err() {
-                    std::future::pending::<()>().await;
+                    pending::<()>().await;
                 }
             }
         }
         changed(&driver, &*places);
+    }
+}
+
+/// Reads prepared claims again that containers of other pods name, each at most once a minute.
+async fn read_doubtful(driver: Arc<ClaimDriver>, places: Arc<dyn ClaimPlaces>) -> io::Result<Infallible> {
+    let mut changes = places.changes();
+    let mut read = BTreeMap::<ClaimUid, Instant>::new();
+    loop {
+        changes.borrow_and_update();
+        read.retain(|_, at| at.elapsed() < MINUTE);
+        for claim in places.take_doubtful() {
+            if read.insert(claim.clone(), Instant::now()).is_none() {
+                driver.read_again(&claim).await;
+            }
+        }
+        if changes.changed().await.is_err() {
+            pending::<()>().await;
+        }
+    }
+}
+
+/// Gives up claims that neither a container, nor the kubelet, nor the API server has any more. Where the
+/// kubelet's file cannot be read, or the containers are not known, no claim is an orphan.
+async fn release_orphans(
+    driver: Arc<ClaimDriver>,
+    places: Arc<dyn ClaimPlaces>,
+    kubelet_state: PathBuf,
+) -> io::Result<Infallible> {
+    loop {
+        sleep(MINUTE).await;
+        let is_bounded = fs::metadata(&kubelet_state).is_ok_and(|found| found.len() <= MOST_STATE);
+        let state = if is_bounded { fs::read_to_string(&kubelet_state).ok() } else { None };
+        let Some(state) = state.filter(|_| places.has_runtime()) else { continue };
+        let used = ClaimsInUse { by_containers: places.named(), by_kubelet: driver.named_in(&state) };
+        match driver.release_orphans(&used).await {
+            Ok(released) => {
+                for claim in released {
+                    tracing::warn!("claim {} is given up: nothing has it any more", claim.full_name());
+                }
+            }
+            Err(error) => tracing::warn!("claims that nothing has any more are not given up: {error}"),
+        }
     }
 }
 

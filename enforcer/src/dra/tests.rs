@@ -90,6 +90,10 @@ impl ClaimPlaces for PlayedPlaces {
         BTreeSet::new()
     }
 
+    fn named(&self) -> BTreeSet<ClaimUid> {
+        BTreeSet::new()
+    }
+
     fn supply(&self) -> Option<ClaimSupply> {
         let supply = supply(&self.given.lock().unwrap());
         self.given.lock().unwrap().extend(&std::mem::take(&mut *self.meanwhile.lock().unwrap()));

@@ -275,6 +275,10 @@ impl ClaimPlaces for SharedLedger {
         std::mem::take(&mut self.lock().claims.doubtful)
     }
 
+    fn named(&self) -> BTreeSet<ClaimUid> {
+        self.lock().claims.naming.values().flat_map(|naming| naming.named.iter().cloned()).collect()
+    }
+
     fn supply(&self) -> Option<ClaimSupply> {
         let state = self.lock();
         let inventory = state.terms.inventory.as_ref()?;
