@@ -23,6 +23,7 @@ use numa_topology::{degraded::Degraded, id::NodeId, set::NodeSet, synth::Machine
 
 use super::*;
 use crate::{
+    claims::{ClaimCallTotals, ClaimedNodeReport, ClaimsReport},
     counters::Counters,
     demotion::{LatestRound, TierMoves},
     fixture,
@@ -535,7 +536,34 @@ fn full() -> TickReport {
     };
     report.demotion = [(CgroupPath::new("/a"), moves)].into();
     report.runtime = Some(runtime());
+    report.claims = Some(claims());
     report
+}
+
+/// Three claims, of which one has two CPUs of node 1.
+fn claims() -> ClaimsReport {
+    let node = ClaimedNodeReport {
+        exclusive_capacity: 6,
+        exclusive_cpus: 2,
+        shared_cpus: 5,
+        memory_capacity: 1 << 30,
+        memory_promised: 1 << 20,
+    };
+    ClaimsReport {
+        claims: 3,
+        containers: 2,
+        spoofed: 1,
+        nodes: BTreeMap::from([(NodeId(1), node)]),
+        calls: ClaimCallTotals {
+            is_registered: true,
+            prepared: 4,
+            refused: 1,
+            prepare_seconds: 0.5,
+            given_up: 1,
+            kept: 0,
+            slice_writes: 2,
+        },
+    }
 }
 
 /// A runtime that is connected, with calls of which one was late.
@@ -581,6 +609,29 @@ fn a_runtime_is_told_of_where_one_was_looked_for() {
         Some(RuntimeReport { link: RuntimeLink::Down { reason: "gone".into() }, ..RuntimeReport::default() });
     assert!(render(down).contains("numa_enforcer_nri_up 0"));
     assert!(!render(report(Vec::new())).contains("nri_"));
+}
+
+#[test]
+fn claims_are_told_by_node_and_calls_by_their_ends() {
+    let text = render(full());
+    for line in [
+        "dra_claims 3",
+        "dra_containers 2",
+        "dra_cpus{numa_node=\"1\",state=\"capacity\"} 6",
+        "dra_cpus{numa_node=\"1\",state=\"exclusive\"} 2",
+        "dra_cpus{numa_node=\"1\",state=\"shared\"} 5",
+        "dra_memory_bytes{numa_node=\"1\",state=\"promised\"} 1048576",
+        "dra_kubelet_registered 1",
+        "dra_prepare_total{result=\"ok\"} 4",
+        "dra_prepare_total{result=\"error\"} 1",
+        "dra_prepare_seconds_total 0.5",
+        "dra_unprepare_total{result=\"ok\"} 1",
+        "dra_slice_writes_total 2",
+        "dra_spoofed_total 1",
+    ] {
+        assert!(text.contains(&format!("\nnuma_enforcer_{line}\n")), "{line} in {text}");
+    }
+    assert!(!render(report(Vec::new())).contains("numa_enforcer_dra_"));
 }
 
 #[test]
