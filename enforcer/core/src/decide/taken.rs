@@ -1,6 +1,7 @@
 //! What other owners have taken: CPUs and huge pages that no placement may give away.
 //!
-//! Claims of a kubelet, partitions, huge pages and workloads that are left alone are grants in the allocations, because nothing else can run, or be stored, there.
+//! Claims of a kubelet, partitions, huge pages and workloads that are left alone are grants in the
+//! allocations, because nothing else can run, or be stored, there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
