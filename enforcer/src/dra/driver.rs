@@ -14,12 +14,10 @@ use std::{
 };
 
 use enforcer_core::dra::{
-    AnsweredDevice, ClaimAllocation, ClaimConsumer, ClaimContext, ClaimLedger, ClaimSupply, ClaimUid,
-    LedgerLimits, MissingAmounts, PrepareDecision, PreparedClaim,
+    ClaimAllocation, ClaimConsumer, ClaimContext, ClaimLedger, ClaimSupply, ClaimUid, LedgerLimits,
+    MissingAmounts, PrepareDecision, PreparedDevice,
 };
-use enforcer_runtime::dra::{
-    BoxedAnswer, ClaimCalls, DeviceCondition, DeviceHealthReport, KubeletClaim, PreparedDevice,
-};
+use enforcer_runtime::dra::{BoxedAnswer, ClaimCalls, DeviceCondition, DeviceHealthReport, KubeletClaim};
 use numa_topology::{set::CpuSet, text::printable_within};
 use serde_json::Value;
 use tokio::{
@@ -433,7 +431,7 @@ impl ClaimDriver {
             self.hold(&before);
             return Err(error.to_string());
         }
-        let devices = devices_of(prepared, next.node());
+        let devices = prepared.answer(next.node());
         self.state().ledger = next;
         if is_changed {
             self.tell();
@@ -474,18 +472,6 @@ fn was_given_up(claim: &KubeletClaim) -> String {
 
 fn shown(claim: &KubeletClaim) -> String {
     printable_within(&format!("{}/{}", claim.namespace, claim.name), LONGEST_REASON)
-}
-
-/// What the kubelet is told of a claim.
-fn devices_of(claim: &PreparedClaim, node: &str) -> Vec<PreparedDevice> {
-    let device = |answered: AnsweredDevice| PreparedDevice {
-        requests: vec![answered.request],
-        pool: answered.pool,
-        device: answered.device,
-        cdi_ids: answered.cdi_ids,
-        share_id: answered.share_id,
-    };
-    claim.answer(node).into_iter().map(device).collect()
 }
 
 impl ClaimCalls for ClaimDriver {

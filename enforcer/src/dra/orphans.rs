@@ -1,7 +1,7 @@
 //! Gives up claims that nothing needs any more, though the kubelet never said so: its disk was wiped, or it
 //! forgot a pod.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use enforcer_core::dra::{ClaimUid, OrphanEvidence, PreparedClaim};
 use enforcer_runtime::dra::KubeletClaim;
@@ -31,7 +31,7 @@ impl ClaimDriver {
     ///
     /// # Errors
     /// If that cannot be written.
-    pub async fn release_orphans(&self, used: &ClaimsInUse) -> Result<Vec<PreparedClaim>, String> {
+    pub async fn release_orphans(&self, used: &ClaimsInUse) -> Result<Vec<Arc<PreparedClaim>>, String> {
         let unused = self.claims_but(|claim| used.contains(&claim.uid));
         let mut gone = BTreeSet::new();
         for claim in unused {
@@ -73,7 +73,7 @@ impl ClaimDriver {
     fn give_up_orphans(
         &self,
         evidence: impl Fn(&PreparedClaim) -> OrphanEvidence,
-    ) -> Result<Vec<PreparedClaim>, String> {
+    ) -> Result<Vec<Arc<PreparedClaim>>, String> {
         let mut is_unwritten = self.deciding();
         let supply = self.newest_supply();
         let mut next = self.state().ledger.clone();

@@ -16,26 +16,26 @@ use crate::hosted::ExternalGrants;
 /// Longest message of the health stream (KEP-4680), in characters of one byte.
 const MAX_MESSAGE: usize = 1_000;
 
-/// A device in the answer to the kubelet.
+/// A device of a prepared claim, as the kubelet is told it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AnsweredDevice {
-    /// Request, without the name of its alternative.
-    pub request: String,
-    /// Pool.
+pub struct PreparedDevice {
+    /// Requests that it is for, without the names of their alternatives.
+    pub requests: Vec<String>,
+    /// Its pool.
     pub pool: String,
-    /// Device.
+    /// Its name in the pool.
     pub device: String,
-    /// Share of the device.
-    pub share_id: Option<String>,
-    /// CDI devices for the containers; none for an administrator.
+    /// What the runtime adds to containers for it; nothing for an administrator.
     pub cdi_ids: Vec<String>,
+    /// The share, of a device with more than one.
+    pub share_id: Option<String>,
 }
 
 impl PreparedClaim {
     /// The devices of the claim, one for each result, in their order.
-    pub fn answer(&self, pool: &str) -> Vec<AnsweredDevice> {
-        let device = |prepared: &super::PreparedResult| AnsweredDevice {
-            request: prepared.result.base_request().to_owned(),
+    pub fn answer(&self, pool: &str) -> Vec<PreparedDevice> {
+        let device = |prepared: &super::PreparedResult| PreparedDevice {
+            requests: vec![prepared.result.base_request().to_owned()],
             pool: pool.to_owned(),
             device: prepared.result.device.to_string(),
             share_id: prepared.result.share_id.clone(),
@@ -109,7 +109,7 @@ mod tests {
     fn each_result_is_answered_by_its_base_request() {
         let ledger = ledger();
         let answer = ledger.claims().next().unwrap().answer("n1");
-        let requests: Vec<_> = answer.iter().map(|device| (&*device.request, &*device.device)).collect();
+        let requests: Vec<_> = answer.iter().map(|device| (&*device.requests[0], &*device.device)).collect();
         assert_eq!(requests, [("place", "ne-numa0"), ("place", "ne-numa1")]);
         assert_eq!(answer[0].cdi_ids, ["numa-enforcer.io/place=claim-a"]);
         assert!(answer[1].cdi_ids.is_empty());

@@ -38,7 +38,7 @@ pub mod slice;
 pub use self::{
     accounting::{AccountingFinding, AccountingMode, NodeTotals, accounting_findings},
     amounts::PlaceAmounts,
-    answer::AnsweredDevice,
+    answer::PreparedDevice,
     budget::{BudgetOptions, ClaimSupply, NodeBudget},
     claim::{
         ClaimAllocation, ClaimConsumer, ClaimContext, ClaimError, ClaimResult, ConsumedAmounts,

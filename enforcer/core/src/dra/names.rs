@@ -5,7 +5,7 @@
 //! their driver. Capacities are compared as raw text by the scheduler, so each has one spelling. A uid is
 //! safe as a part of file names and environment variables.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use numa_topology::{
     id::{Id, NodeId},
@@ -39,7 +39,7 @@ pub enum ClaimCapacity {
 
 /// Uid of a claim: letters, digits and hyphens.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ClaimUid(String);
+pub struct ClaimUid(Arc<str>);
 
 const NODE_PREFIX: &str = "ne-numa";
 const CORE_PREFIX: &str = "ne-core";
@@ -111,7 +111,7 @@ impl ClaimUid {
         let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         let is_uid = !text.is_empty() && text.len() <= MAX_UID && text.bytes().all(is_fit);
         let is_bounded = !text.starts_with('-') && !text.ends_with('-');
-        (is_uid && is_bounded).then(|| Self(text.to_owned()))
+        (is_uid && is_bounded).then(|| Self(text.into()))
     }
 
     /// Its text.

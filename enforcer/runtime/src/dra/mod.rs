@@ -22,6 +22,6 @@ mod tests;
 pub use self::{
     grpc::{AnswerStream, BoxedCall, GrpcMethods, serve},
     health::{DeviceCondition, DeviceHealthReport},
-    plugin::{BoxedAnswer, ClaimCalls, DraPlugin, KubeletClaim, PreparedDevice},
+    plugin::{BoxedAnswer, ClaimCalls, DraPlugin, KubeletClaim},
     registration::{PluginRegistration, RegistrationNotice},
 };

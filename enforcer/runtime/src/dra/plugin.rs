@@ -6,6 +6,7 @@
 
 use std::{collections::HashMap, future::Future, pin::Pin, sync::Arc};
 
+use enforcer_core::dra::PreparedDevice;
 use prost::Message as _;
 use tokio::{sync::watch, task::JoinSet};
 use tonic::Status;
@@ -38,21 +39,6 @@ pub struct KubeletClaim {
     pub namespace: String,
     /// Its name. Another claim may have it by now.
     pub name: String,
-}
-
-/// A device of a prepared claim.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PreparedDevice {
-    /// Base names of the requests that it is for.
-    pub requests: Vec<String>,
-    /// Its pool.
-    pub pool: String,
-    /// Its name in the pool.
-    pub device: String,
-    /// What the runtime adds to containers for it.
-    pub cdi_ids: Vec<String>,
-    /// The share, of a device with more than one.
-    pub share_id: Option<String>,
 }
 
 /// What comes of a call for a claim, later.

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use enforcer_core::dra::PreparedDevice;
 use prost::Message;
 use tempfile::TempDir;
 use tokio::{

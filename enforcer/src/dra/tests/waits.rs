@@ -124,7 +124,7 @@ async fn call_that_decides_after_its_claim_was_given_up_takes_nothing() {
     assert_eq!(driver.exclusive_cpus().len(), 2);
 }
 
-fn names(released: &[PreparedClaim]) -> Vec<&str> {
+fn names(released: &[Arc<PreparedClaim>]) -> Vec<&str> {
     released.iter().map(|claim| claim.name.as_str()).collect()
 }
 

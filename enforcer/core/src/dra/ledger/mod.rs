@@ -35,7 +35,7 @@ mod shortage;
 mod tests;
 mod wants;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use numa_topology::{
     id::NodeId,
@@ -65,7 +65,8 @@ const MAX_CONSUMERS_IN_ALL: usize = 16_384;
 pub struct ClaimLedger {
     node: String,
     boot_id: String,
-    claims: BTreeMap<ClaimUid, PreparedClaim>,
+    /// Copies of the ledger share the claims.
+    claims: BTreeMap<ClaimUid, Arc<PreparedClaim>>,
     /// Since when a claim looks as if nothing needed it any more; not recorded.
     orphans: BTreeMap<ClaimUid, u64>,
 }
@@ -179,12 +180,12 @@ impl ClaimLedger {
 
     /// All prepared claims, in order of uid.
     pub fn claims(&self) -> impl Iterator<Item = &PreparedClaim> {
-        self.claims.values()
+        self.claims.values().map(AsRef::as_ref)
     }
 
     /// A prepared claim.
     pub fn claim(&self, uid: &ClaimUid) -> Option<&PreparedClaim> {
-        self.claims.get(uid)
+        self.claims.get(uid).map(AsRef::as_ref)
     }
 
     /// All exclusive CPUs of claims.
@@ -213,7 +214,7 @@ impl ClaimLedger {
     }
 
     fn results(&self) -> impl Iterator<Item = &PreparedResult> {
-        self.claims.values().flat_map(|claim| &claim.results)
+        self.claims().flat_map(|claim| &claim.results)
     }
 
     /// Decides about a claim. Only [`PrepareDecision::Prepared`] and a changed repetition change the ledger.
@@ -227,7 +228,7 @@ impl ClaimLedger {
         limits: &LedgerLimits<'_>,
     ) -> Result<PrepareDecision, LedgerError> {
         let recovered = self.take_recovered(&claim.uid);
-        let had = recovered.as_ref().map(PreparedClaim::cpus).unwrap_or_default();
+        let had = recovered.as_ref().map(|recovered| recovered.cpus()).unwrap_or_default();
         let decision = self.decide(claim, supply, limits, &had);
         if let Some(recovered) = recovered.filter(|_| decision != Ok(PrepareDecision::Prepared)) {
             self.claims.insert(claim.uid.clone(), recovered);
@@ -244,7 +245,7 @@ impl ClaimLedger {
         had: &CpuSet,
     ) -> Result<PrepareDecision, LedgerError> {
         let name = || format!("{}/{}", claim.namespace, claim.name);
-        let known = self.claims.get(&claim.uid);
+        let known = self.claim(&claim.uid);
         let is_same = |known: &PreparedClaim| known.results.iter().map(|own| &own.result).eq(&claim.results);
         if known.is_some_and(|known| !is_same(known)) {
             return Err(LedgerError::OtherAllocation { claim: name() });
@@ -258,7 +259,7 @@ impl ClaimLedger {
         if !may_take && accepted.is_empty() {
             return Err(LedgerError::Shared { claim: name(), consumers });
         }
-        let others = self.claims.values().filter(|other| other.uid != claim.uid);
+        let others = self.claims().filter(|other| other.uid != claim.uid);
         let (claims, in_all) =
             others.fold((1, consumers), |(claims, sum), other| (claims + 1, sum + other.consumers.len()));
         if claims > MAX_CLAIMS || in_all > MAX_CONSUMERS_IN_ALL {
@@ -266,8 +267,11 @@ impl ClaimLedger {
         }
         if let Some(known) = self.claims.get_mut(&claim.uid) {
             let is_changed = known.consumers != accepted || known.boot_id != self.boot_id;
-            known.consumers = accepted;
-            known.boot_id.clone_from(&self.boot_id);
+            if is_changed {
+                let known = Arc::make_mut(known);
+                known.consumers = accepted;
+                known.boot_id.clone_from(&self.boot_id);
+            }
             return Ok(PrepareDecision::Repeated { is_changed });
         }
         let wants = wants::of(claim, supply)?;
@@ -287,7 +291,7 @@ impl ClaimLedger {
             boot_id: self.boot_id.clone(),
             prepared_at: limits.now,
         };
-        self.claims.insert(claim.uid.clone(), prepared);
+        self.claims.insert(claim.uid.clone(), Arc::new(prepared));
         Ok(PrepareDecision::Prepared)
     }
 
@@ -296,12 +300,14 @@ impl ClaimLedger {
     pub fn repeat(&mut self, uid: &ClaimUid) -> Option<PrepareDecision> {
         let known = self.claims.get_mut(uid).filter(|known| !known.is_recovered())?;
         let is_changed = known.boot_id != self.boot_id;
-        known.boot_id.clone_from(&self.boot_id);
+        if is_changed {
+            Arc::make_mut(known).boot_id.clone_from(&self.boot_id);
+        }
         Some(PrepareDecision::Repeated { is_changed })
     }
 
     /// Gives everything of a claim back; returns what it had, nothing for an unknown uid, which is no error.
-    pub fn unprepare(&mut self, uid: &ClaimUid) -> Option<PreparedClaim> {
+    pub fn unprepare(&mut self, uid: &ClaimUid) -> Option<Arc<PreparedClaim>> {
         self.orphans.remove(uid);
         self.claims.remove(uid)
     }

@@ -4,6 +4,8 @@
 //! API server does not know its uid, and all of that was so for five minutes. A recovered claim has no name
 //! by which the API server could be asked: there the node alone counts.
 
+use std::sync::Arc;
+
 use super::{ClaimLedger, ClaimUid, PreparedClaim};
 
 /// Time for which a claim has to look unneeded, in seconds.
@@ -27,7 +29,7 @@ impl ClaimLedger {
         &mut self,
         now: u64,
         evidence: impl Fn(&PreparedClaim) -> OrphanEvidence,
-    ) -> Vec<PreparedClaim> {
+    ) -> Vec<Arc<PreparedClaim>> {
         let boot = &self.boot_id;
         let is_unneeded = |claim: &&PreparedClaim| {
             let found = evidence(claim);
@@ -37,7 +39,7 @@ impl ClaimLedger {
             has_ended && !found.is_held_by_kubelet && is_gone
         };
         let unneeded: Vec<ClaimUid> =
-            self.claims.values().filter(is_unneeded).map(|claim| claim.uid.clone()).collect();
+            self.claims().filter(is_unneeded).map(|claim| claim.uid.clone()).collect();
         self.orphans.retain(|uid, _| unneeded.contains(uid));
         for uid in unneeded {
             self.orphans.entry(uid).or_insert(now);

@@ -9,7 +9,7 @@
 //! machine no container of it runs, so [`ClaimLedger::release_orphans`] need not look for one; its CPUs stay
 //! its own all the same until the kubelet has given it back, for it may ask again.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use numa_topology::{
     id::{Id, NodeId},
@@ -82,7 +82,7 @@ impl ClaimLedger {
         // Claim by claim: the tree of all of them would be many times as large as the text.
         let mut body =
             format!("{{\"bootId\":{},\"node\":{},\"claims\":[", json!(self.boot_id), json!(self.node));
-        for (at, claim) in self.claims.values().enumerate() {
+        for (at, claim) in self.claims().enumerate() {
             body.push_str(if at == 0 { "" } else { "," });
             body.push_str(&claim_json(claim).to_string());
         }
@@ -132,7 +132,7 @@ impl ClaimLedger {
                     return Err(field.error(format!("CPU {cpu} is in claim {other} already")).into());
                 }
             }
-            if let Some(other) = ledger.claims.insert(claim.uid.clone(), claim) {
+            if let Some(other) = ledger.claims.insert(claim.uid.clone(), Arc::new(claim)) {
                 return Err(field.error(format!("claim {} is there twice", other.uid)).into());
             }
         }

@@ -8,7 +8,7 @@
 //! Invariants: a recovered claim is promised nothing but CPUs that it has, answers no request, and gives
 //! containers nothing. It leaves as other claims do; since it has no name, the API server cannot be asked.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use numa_topology::{id::NodeId, set::CpuSet};
 
@@ -59,16 +59,12 @@ impl ClaimLedger {
             boot_id: self.boot_id.clone(),
             prepared_at: 0,
         };
-        self.claims.insert(uid, claim);
+        self.claims.insert(uid, Arc::new(claim));
     }
 
     /// Takes a recovered claim out, to be prepared as a whole.
-    pub(super) fn take_recovered(&mut self, uid: &ClaimUid) -> Option<PreparedClaim> {
-        if self.claims.get(uid).is_some_and(PreparedClaim::is_recovered) {
-            self.claims.remove(uid)
-        } else {
-            None
-        }
+    pub(super) fn take_recovered(&mut self, uid: &ClaimUid) -> Option<Arc<PreparedClaim>> {
+        if self.claim(uid).is_some_and(PreparedClaim::is_recovered) { self.claims.remove(uid) } else { None }
     }
 }
 

@@ -4,10 +4,12 @@
 //! finds them. The last shared CPU of a node is not taken. CPUs that come back,
 //! or that another claim gives back, are taken up at the next call.
 
+use std::sync::Arc;
+
 use numa_placement::hints::cpu::{CpuOptions, grow};
 use numa_topology::set::CpuSet;
 
-use super::{ClaimLedger, ClaimUid};
+use super::{ClaimLedger, ClaimUid, PreparedClaim};
 use crate::dra::ClaimSupply;
 
 /// Change of a prepared claim's CPUs.
@@ -32,8 +34,10 @@ impl ClaimLedger {
         }
         let present = supply.cpus();
         let before: Vec<(ClaimUid, CpuSet)> =
-            self.claims.values().map(|claim| (claim.uid.clone(), claim.cpus())).collect();
-        for claim in self.claims.values_mut() {
+            self.claims().map(|claim| (claim.uid.clone(), claim.cpus())).collect();
+        let has_lost =
+            |claim: &PreparedClaim| claim.results.iter().any(|result| !result.cpus.is_subset(&present));
+        for claim in self.claims.values_mut().filter(|claim| has_lost(claim)).map(Arc::make_mut) {
             let is_recovered = claim.is_recovered();
             for result in &mut claim.results {
                 result.cpus = result.cpus.intersection(&present);
@@ -44,7 +48,8 @@ impl ClaimLedger {
         }
         let mut taken = self.exclusive_cpus();
         let options = CpuOptions { align_by_uncore_cache: true, ..CpuOptions::default() };
-        for result in self.claims.values_mut().flat_map(|claim| &mut claim.results) {
+        let short = self.claims.values_mut().filter(|claim| claim.missing_cpus() > 0).map(Arc::make_mut);
+        for result in short.flat_map(|claim| &mut claim.results) {
             let missing = usize::try_from(result.missing_cpus()).unwrap_or(usize::MAX);
             let Some(budget) = supply.node(result.node).filter(|_| missing > 0) else { continue };
             let shared = budget.cpus.difference(&taken).len();

@@ -213,3 +213,20 @@ fn orphans_are_released_after_five_minutes_without_any_sign() {
     assert!(ledger.release_orphans(1_299, |_| unneeded).is_empty());
     assert_eq!(ledger.release_orphans(1_300, |_| unneeded).len(), 1);
 }
+
+#[test]
+fn copies_share_the_claims_that_do_not_change() {
+    let machine = supply(LINE, &BudgetOptions::default(), "");
+    let mut ledger = ClaimLedger::new("n1", "boot");
+    let [a, b] = ["a", "b"].map(|name| claim(name, vec![result("ne-numa0", cpus(1), &json!({}))]));
+    for claim in [&a, &b] {
+        assert_eq!(ledger.prepare(claim, &machine, &limits()), Ok(PrepareDecision::Prepared));
+    }
+    let mut copy = ledger.clone();
+    let taken = ledger.claim(&b.uid).unwrap().cpus();
+    let without = supply(LINE, &BudgetOptions::default(), &taken.to_string());
+    assert_eq!(copy.settle(&without).len(), 1);
+    let is_shared = |uid| std::ptr::eq(ledger.claim(uid).unwrap(), copy.claim(uid).unwrap());
+    assert_eq!((is_shared(&a.uid), is_shared(&b.uid)), (true, false));
+    assert_eq!(ledger.claim(&b.uid).unwrap().cpus(), taken, "the other copy is as it was");
+}
