@@ -29,7 +29,7 @@ use super::{
     lock::ClaimLock,
     places::ClaimPlaces,
     running::{RunningCall, RunningCalls},
-    runtime_link::{RuntimeLink, RuntimeWait},
+    runtime_link::{RuntimeReadiness, RuntimeWait},
     source::{ClaimSource, UnreadClaim},
     store::ClaimStore,
     tally::ClaimTally,
@@ -76,7 +76,7 @@ pub struct ClaimDriver {
     changes: watch::Sender<u64>,
     /// Calls that prepare claims.
     running: RunningCalls,
-    runtime: RuntimeLink,
+    runtime: RuntimeReadiness,
     /// Keeps other daemons from the claims of this node.
     #[expect(dead_code, reason = "it is held, not read")]
     lock: Option<ClaimLock>,
@@ -115,7 +115,7 @@ impl ClaimDriver {
             state,
             changes: watch::Sender::new(0),
             running: RunningCalls::default(),
-            runtime: RuntimeLink::new(),
+            runtime: RuntimeReadiness::new(),
             lock: None,
             began: Instant::now(),
             tally: Arc::default(),

@@ -9,8 +9,8 @@ use std::{
 };
 
 use enforcer_cluster::{
-    ApiConnection, ApiError, Backoff, KeptFields, PaceLimits, SlicePublisher, SliceSettings, WantedSlices,
-    WatchLimits, publish_slices, send_if_different,
+    ApiConnection, ApiError, Backoff, KeptFields, SlicePublisher, SliceSettings, WantedSlices,
+    publish_slices, send_if_different,
 };
 use enforcer_core::{
     dra::{
@@ -228,13 +228,8 @@ async fn count(mut written: watch::Receiver<u64>, tally: &ClaimTally) -> Infalli
 
 /// Bounds of the writes and the watch.
 fn settings(node: &str) -> SliceSettings {
-    let pace = PaceLimits {
-        debounce: Duration::from_secs(1),
-        spacing: Duration::from_secs(10),
-        ..PaceLimits::default()
-    };
     let mut hasher = DefaultHasher::new();
     node.hash(&mut hasher);
     let first = Duration::from_millis(hasher.finish() % JITTER_MS);
-    SliceSettings { pace, watch: WatchLimits::default(), first }
+    SliceSettings { first, ..SliceSettings::default() }
 }

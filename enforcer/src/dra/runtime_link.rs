@@ -39,13 +39,13 @@ enum LinkState {
 
 /// The link to the container runtime, as claims see it.
 #[derive(Debug)]
-pub(super) struct RuntimeLink {
+pub(super) struct RuntimeReadiness {
     state: watch::Sender<LinkState>,
     pub(super) wait: RuntimeWait,
     began: Instant,
 }
 
-impl RuntimeLink {
+impl RuntimeReadiness {
     /// Of a driver that starts now.
     pub(super) fn new() -> Self {
         Self {
