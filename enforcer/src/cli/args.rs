@@ -354,7 +354,7 @@ pub struct Doctor {
     /// How to show it.
     #[arg(short, long, value_enum, default_value = "table")]
     pub output: TableOrJson,
-    /// Configuration of the daemon, for where its state and its kubelet are.
+    /// Configuration of the daemon, for where its state and its kubelet are, and for `[dra]`.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Where the daemon keeps its journal of original values; of the configuration unless given.

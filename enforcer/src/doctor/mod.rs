@@ -8,6 +8,7 @@
 mod bpf;
 mod cgroups;
 mod confinement;
+mod dra;
 mod hardware;
 mod kernel;
 mod kubelet;
@@ -19,13 +20,21 @@ mod traffic;
 
 use std::{io, path::Path};
 
-use enforcer_core::{parse::scalar, policy::KubeletSettings, sample::HostSettings};
+use enforcer_core::{parse::scalar, policy::Policy, sample::HostSettings};
 
 use enforcer_host::HostRoot;
-use enforcer_report::checks::{DIAGNOSIS_SCHEMA_VERSION, Diagnosis};
+use enforcer_report::{
+    checks::{DIAGNOSIS_SCHEMA_VERSION, Diagnosis},
+    status::StatusReport,
+};
 
-/// Runs all checks.
-pub fn examine(host: &HostRoot, kubelet: &KubeletSettings, state_dir: &Path) -> Diagnosis {
+/// Runs all checks. `ask` asks the running daemon, where a check needs it, and says why it has no answer.
+pub fn examine(
+    host: &HostRoot,
+    policy: &Policy,
+    state_dir: &Path,
+    ask: impl FnOnce() -> Result<StatusReport, String>,
+) -> Diagnosis {
     let version = read(host, "sys/kernel/osrelease").ok().and_then(|text| scalar::release(&text));
     let mut checks = privileges::checks(read(host, "self/status"), version);
     checks.extend(confinement::checks(host));
@@ -37,7 +46,10 @@ pub fn examine(host: &HostRoot, kubelet: &KubeletSettings, state_dir: &Path) -> 
     checks.extend(hooks.into_iter().chain(traffic));
     checks.extend(cgroups::checks(host));
     checks.extend(hardware::checks(host));
-    checks.extend(kubelet::checks(kubelet));
+    checks.extend(kubelet::checks(&policy.kubelet));
+    if policy.dra.enabled {
+        checks.extend(dra::checks(host, policy, &ask()));
+    }
     checks.push(state::check(state_dir));
     Diagnosis { schema_version: DIAGNOSIS_SCHEMA_VERSION, checks }
 }
