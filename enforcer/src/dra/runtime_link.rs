@@ -33,8 +33,8 @@ enum LinkState {
     Untold,
     /// They are known, and changes are told.
     Told,
-    /// The runtime tells no changes any more.
-    Lost,
+    /// The runtime tells no changes any more, since then.
+    Lost(Instant),
 }
 
 /// The link to the container runtime, as claims see it.
@@ -60,7 +60,7 @@ impl RuntimeReadiness {
     }
 
     pub(super) fn set_lost(&self) {
-        self.state.send_replace(LinkState::Lost);
+        self.state.send_replace(LinkState::Lost(Instant::now()));
     }
 
     /// What is wrong with it; `None` as long as it may come.
@@ -73,17 +73,21 @@ impl RuntimeReadiness {
             LinkState::Told => None,
             LinkState::Untold if self.began.elapsed() < grace => None,
             LinkState::Untold => Some("the container runtime has not told its containers (NRI)"),
-            LinkState::Lost => Some("the link to the container runtime is lost (NRI)"),
+            LinkState::Lost(_) => Some("the link to the container runtime is lost (NRI)"),
         }
     }
 
-    /// Waits until the containers are known, or the grace is over.
+    /// Waits until the containers are known, or the grace is over: of the start, or of the loss of the link.
     ///
     /// # Errors
     /// What was waited for, at the end of the call.
     pub(super) async fn wait(&self, until: Instant) -> Result<(), &'static str> {
+        let since = match *self.state.borrow() {
+            LinkState::Lost(at) => at,
+            LinkState::Untold | LinkState::Told => self.began,
+        };
         let grace_end = match self.wait {
-            RuntimeWait::Grace(grace) => Some(self.began + grace),
+            RuntimeWait::Grace(grace) => Some(since + grace),
             RuntimeWait::Required => None,
         };
         let mut state = self.state.subscribe();

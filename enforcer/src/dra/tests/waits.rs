@@ -45,6 +45,19 @@ async fn new_claims_wait_for_the_containers_or_a_grace_and_known_ones_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn link_that_is_lost_has_a_grace_of_its_own() {
+    let rig = Rig::new();
+    rig.has("a", object("a", 0, 2, &["web"]));
+    let driver = Arc::new(rig.started());
+    driver.containers_known();
+    sleep(Duration::from_mins(5)).await;
+    driver.runtime_lost();
+    let begun_at = Instant::now();
+    driver.prepare(asked("a")).await.unwrap();
+    assert_eq!(begun_at.elapsed(), Duration::from_secs(20));
+}
+
+#[tokio::test(start_paused = true)]
 async fn runtime_that_is_required_is_waited_for_and_named() {
     let rig = Rig::new();
     for name in ["a", "b"] {
