@@ -40,7 +40,14 @@ pub(crate) struct RunningChild {
 
 /// The end of what a child says on standard error.
 #[derive(Debug, Clone, Default)]
-struct SaidText(Arc<Mutex<Vec<u8>>>);
+struct SaidText(Arc<Mutex<SaidState>>);
+
+#[derive(Debug, Default)]
+struct SaidState {
+    kept: Vec<u8>,
+    /// The child says nothing more.
+    is_whole: bool,
+}
 
 impl Children {
     /// Starts a child without input; returns its standard output beside it.
@@ -96,15 +103,23 @@ impl RunningChild {
         }
     }
 
-    /// The latest lines that it has said on standard error; waits until `deadline` for the first one.
+    /// The latest lines that it has said on standard error; waits until `deadline` for the first one, and for
+    /// the last one if it has ended.
     pub(crate) fn said(&self, deadline: Instant) -> String {
         loop {
-            let text = self.said.text();
-            if !text.is_empty() || Instant::now() >= deadline {
+            // Its end comes before the end of what it has said is read.
+            let runs = self.runs();
+            let (text, is_whole) = self.said.text();
+            if is_whole || (runs && !text.is_empty()) || Instant::now() >= deadline {
                 return text;
             }
             thread::sleep(LOOK);
         }
+    }
+
+    fn runs(&self) -> bool {
+        let mut table = self.children.table();
+        table.running.get_mut(&self.id).is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
 }
 
@@ -124,22 +139,28 @@ impl SaidText {
         let mut read = [0; 1024];
         loop {
             match stream.read(&mut read) {
-                Ok(0) => return,
+                Ok(0) => break,
                 Ok(length) => {
-                    let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-                    kept.extend_from_slice(&read[..length]);
-                    let beyond = kept.len().saturating_sub(MOST_SAID);
-                    kept.drain(..beyond);
+                    let mut state = self.state();
+                    state.kept.extend_from_slice(&read[..length]);
+                    let beyond = state.kept.len().saturating_sub(MOST_SAID);
+                    state.kept.drain(..beyond);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return,
+                Err(_) => break,
             }
         }
+        self.state().is_whole = true;
     }
 
-    fn text(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        told(&String::from_utf8_lossy(&kept))
+    /// What is said so far, and whether that is all.
+    fn text(&self) -> (String, bool) {
+        let state = self.state();
+        (told(&String::from_utf8_lossy(&state.kept)), state.is_whole)
+    }
+
+    fn state(&self) -> MutexGuard<'_, SaidState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
