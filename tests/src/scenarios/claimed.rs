@@ -16,7 +16,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    image::{IMAGE, PresetPod, prepare},
+    image::{IMAGE, PresetPod, prepare, told},
     pods::{LIMIT, MEBIBYTES, alone, plan},
 };
 use crate::{
@@ -47,12 +47,7 @@ const CLAIM: &str = "place";
 const CLAIMING: &str = "claiming";
 
 pub(super) fn by_containers(checks: &mut Checks) -> Result<()> {
-    let mut printed = String::new();
-    let outcome = story(checks, &mut printed);
-    if outcome.is_err() || !checks.passed() {
-        println!("containerd printed:\n{}\nthe daemon printed:\n{printed}", Containerd::printed());
-    }
-    outcome
+    told(checks, story)
 }
 
 fn story(checks: &mut Checks, printed: &mut String) -> Result<()> {

@@ -48,6 +48,15 @@ const TURNS: f64 = 3.0;
 const BARE: [&str; 5] = ["serve", "nri", "kubelet", "placement", "signals"];
 
 pub(super) fn of_each_preset(checks: &mut Checks) -> Result<()> {
+    told(checks, story)
+}
+
+/// Plays a scenario, and shows what runtime and daemon printed if it does not end well; the story hands over
+/// what its daemon printed.
+pub(super) fn told(
+    checks: &mut Checks,
+    story: impl FnOnce(&mut Checks, &mut String) -> Result<()>,
+) -> Result<()> {
     let mut printed = String::new();
     let outcome = story(checks, &mut printed);
     if outcome.is_err() || !checks.passed() {

@@ -22,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    image::{IMAGE, PresetPod, after_turns, prepare},
+    image::{IMAGE, PresetPod, after_turns, prepare, told},
     pods::{CONFIG, LIMIT, MEBIBYTES, alone, plan},
 };
 use crate::{
@@ -66,12 +66,7 @@ const NEXT: &str = "/tmp/next.json";
 type Held = BTreeMap<String, BTreeMap<String, String>>;
 
 pub(super) fn by_the_shipped_pod(checks: &mut Checks) -> Result<()> {
-    let mut printed = String::new();
-    let outcome = story(checks, &mut printed);
-    if outcome.is_err() || !checks.passed() {
-        println!("containerd printed:\n{}\nthe daemon printed:\n{printed}", Containerd::printed());
-    }
-    outcome
+    told(checks, story)
 }
 
 /// A node of a cluster.

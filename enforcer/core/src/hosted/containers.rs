@@ -392,12 +392,7 @@ impl Containers {
         if known.as_ref() == Some(&holder) && nothing_new {
             return CallOutcome::default();
         }
-        let cgroup = cgroup.cloned().or_else(|| self.member(known.as_ref()?)?.cgroup.clone());
-        let mut settled = if known.is_some_and(|known| known != holder) {
-            self.end(node, id)
-        } else {
-            CallOutcome::default()
-        };
+        let (cgroup, mut settled) = self.leave_other(node, id, &holder, cgroup);
         let disbelieved = ownership.cpus.as_ref().map(|named| named.difference(&grant.exclusive));
         if let Some(cpus) = disbelieved.filter(|cpus| !cpus.is_empty()) {
             let why = "they are set aside, or other containers would have none left";
@@ -419,16 +414,25 @@ impl Containers {
         grant: &Grant,
     ) -> CallOutcome {
         let holder = Holder::claiming(id, name);
-        let known = self.holders.get(id).cloned();
-        let cgroup = cgroup.cloned().or_else(|| self.member(known.as_ref()?)?.cgroup.clone());
-        let mut settled = if known.is_some_and(|known| known != holder) {
-            self.end(node, id)
-        } else {
-            CallOutcome::default()
-        };
+        let (cgroup, mut settled) = self.leave_other(node, id, &holder, cgroup);
         self.stand_apart(node, id, (holder, grant.clone()), cgroup, &mut settled);
         settled.own = self.cpuset(node, id).unwrap_or_default();
         settled
+    }
+
+    /// Releases what a container has as another holder; returns its cgroup beside what changes by that.
+    fn leave_other(
+        &mut self,
+        node: &mut PlacementNode<'_>,
+        id: &str,
+        holder: &Holder,
+        cgroup: Option<&CgroupPath>,
+    ) -> (Option<CgroupPath>, CallOutcome) {
+        let known = self.holders.get(id).cloned();
+        let cgroup = cgroup.cloned().or_else(|| self.member(known.as_ref()?)?.cgroup.clone());
+        let is_other = known.is_some_and(|known| known != *holder);
+        let settled = if is_other { self.end(node, id) } else { CallOutcome::default() };
+        (cgroup, settled)
     }
 
     /// Holds a container as the only one of a pod that no engine knows.
