@@ -15,7 +15,7 @@ use std::{
 
 use enforcer_core::dra::{
     ClaimAllocation, ClaimConsumer, ClaimContext, ClaimLedger, ClaimSupply, ClaimUid, LedgerLimits,
-    MissingAmounts, PrepareDecision, PreparedDevice,
+    MissingAmounts, PrepareDecision, PreparedClaim, PreparedDevice,
 };
 use enforcer_runtime::dra::{BoxedAnswer, ClaimCalls, DeviceCondition, DeviceHealthReport, KubeletClaim};
 use numa_topology::{set::CpuSet, text::printable_within};
@@ -211,11 +211,7 @@ impl ClaimDriver {
         let claim = {
             let state = self.state();
             let known = state.ledger.claim(uid);
-            known.filter(|known| !known.is_recovered()).map(|claim| KubeletClaim {
-                uid: uid.to_string(),
-                namespace: claim.namespace.clone(),
-                name: claim.name.clone(),
-            })
+            known.filter(|known| !known.is_recovered()).map(named)
         };
         let Some(claim) = claim else { return };
         let name = shown(&claim);
@@ -250,6 +246,10 @@ impl ClaimDriver {
 
     pub(super) const fn store(&self) -> &ClaimStore {
         &self.store
+    }
+
+    pub(super) fn places(&self) -> &dyn ClaimPlaces {
+        &*self.places
     }
 
     pub(super) fn source(&self) -> &dyn ClaimSource {
@@ -393,7 +393,7 @@ impl ClaimDriver {
     }
 
     /// Has the placement hold the claims of the ledger.
-    pub(super) fn hold(&self, ledger: &ClaimLedger) {
+    fn hold(&self, ledger: &ClaimLedger) {
         let supply = self.newest_supply();
         self.places.hold_all(ledger, &supply);
     }
@@ -458,7 +458,7 @@ impl ClaimDriver {
         }
         // The variables of a claim are hints, so old ones do no harm meanwhile.
         *is_unwritten |= !repairs.is_empty();
-        self.hold(&next);
+        self.places.hold_all(&next, &supply);
         self.state().ledger = next;
         drop(is_unwritten);
         self.tell();
@@ -468,6 +468,12 @@ impl ClaimDriver {
 
 fn was_given_up(claim: &KubeletClaim) -> String {
     format!("claim {}: {GIVEN_UP}", shown(claim))
+}
+
+/// A prepared claim as the kubelet names it.
+pub(super) fn named(claim: &PreparedClaim) -> KubeletClaim {
+    let (namespace, name) = (claim.namespace.clone(), claim.name.clone());
+    KubeletClaim { uid: claim.uid.to_string(), namespace, name }
 }
 
 fn shown(claim: &KubeletClaim) -> String {

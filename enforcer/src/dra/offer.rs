@@ -1,12 +1,7 @@
 //! What the driver offers, and in which shape: devices that claims share out where the API server keeps their
 //! fields, else what `dra.fallback` says.
 
-use std::{
-    convert::Infallible,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Arc,
-    time::Duration,
-};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use enforcer_cluster::{
     ApiConnection, ApiError, Backoff, KeptFields, SlicePublisher, SliceSettings, WantedSlices,
@@ -26,8 +21,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{places::ClaimPlaces, tally::ClaimTally};
-use crate::version;
+use super::{
+    places::{ClaimPlaces, change},
+    tally::ClaimTally,
+};
+use crate::{publish::jitter, version};
 
 /// First and longest time between two questions that the API server does not answer.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
@@ -189,9 +187,7 @@ impl DeviceOffer {
                 };
                 wanted.send_replace(Some(Arc::new(slices)));
             }
-            if changes.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            change(&mut changes).await;
         }
     }
 
@@ -220,16 +216,11 @@ fn unpublished(error: &ApiError) -> Degraded {
 async fn count(mut written: watch::Receiver<u64>, tally: &ClaimTally) -> Infallible {
     loop {
         tally.set_slice_writes(*written.borrow_and_update());
-        if written.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        change(&mut written).await;
     }
 }
 
 /// Bounds of the writes and the watch.
 fn settings(node: &str) -> SliceSettings {
-    let mut hasher = DefaultHasher::new();
-    node.hash(&mut hasher);
-    let first = Duration::from_millis(hasher.finish() % JITTER_MS);
-    SliceSettings { first, ..SliceSettings::default() }
+    SliceSettings { first: jitter(node, JITTER_MS), ..SliceSettings::default() }
 }

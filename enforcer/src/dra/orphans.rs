@@ -7,7 +7,7 @@ use enforcer_core::dra::{ClaimUid, OrphanEvidence, PreparedClaim};
 use enforcer_runtime::dra::KubeletClaim;
 use tokio::time::timeout;
 
-use super::driver::{ClaimDriver, READ_LIMIT};
+use super::driver::{ClaimDriver, READ_LIMIT, named};
 
 /// Which claims are in use, as the node knows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -61,12 +61,7 @@ impl ClaimDriver {
     fn claims_but(&self, is_used: impl Fn(&PreparedClaim) -> bool) -> Vec<KubeletClaim> {
         let state = self.state();
         let claims = state.ledger.claims().filter(|claim| !claim.is_recovered() && !is_used(claim));
-        let named = claims.map(|claim| KubeletClaim {
-            uid: claim.uid.to_string(),
-            namespace: claim.namespace.clone(),
-            name: claim.name.clone(),
-        });
-        named.collect()
+        claims.map(named).collect()
     }
 
     /// The decision, and its writes: the state file first, for a file without a claim gives nothing.
@@ -90,7 +85,7 @@ impl ClaimDriver {
         }
         // Also the files of claims that have got CPUs now; what fails is caught up with.
         *is_unwritten = self.store().tidy(&next).is_err();
-        self.hold(&next);
+        self.places().hold_all(&next, &supply);
         self.state().ledger = next;
         drop(is_unwritten);
         self.tell();

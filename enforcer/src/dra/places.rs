@@ -1,11 +1,18 @@
 //! What the driver needs of the placement of this node.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, future::pending, sync::Arc};
 
 use enforcer_core::dra::{ClaimLedger, ClaimSupply, ClaimUid};
 use numa_placement::Inventory;
 use numa_topology::set::CpuSet;
 use tokio::sync::watch;
+
+/// Waits for a change, for ever if its sender is gone.
+pub(super) async fn change<T>(receiver: &mut watch::Receiver<T>) {
+    if receiver.changed().await.is_err() {
+        pending::<()>().await;
+    }
+}
 
 /// The placement of this node: it gives containers what their claims have, and nothing else to others of it.
 pub trait ClaimPlaces: Send + Sync + 'static {

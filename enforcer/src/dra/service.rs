@@ -9,8 +9,8 @@
 //! published only after the claims are loaded. No task ends another; what one lacks is a degraded source.
 
 use std::{
-    collections::BTreeMap, convert::Infallible, fs, future::pending, io, os::unix::net::UnixListener,
-    path::PathBuf, sync::Arc, time::Duration,
+    collections::BTreeMap, convert::Infallible, fs, io, os::unix::net::UnixListener, path::PathBuf,
+    sync::Arc, time::Duration,
 };
 
 use enforcer_cluster::{ApiConnection, Backoff, send_if_different};
@@ -31,7 +31,7 @@ use super::{
     driver::{ClaimDriver, DriverSettings},
     offer::DeviceOffer,
     orphans::ClaimsInUse,
-    places::ClaimPlaces,
+    places::{ClaimPlaces, change},
     source::LateClaims,
     store::ClaimStore,
     tally::ClaimTally,
@@ -222,9 +222,7 @@ async fn follow_kubelet(
         };
         let fault = fault.map(|reason| Degraded::new("dra:registration", reason, EFFECT));
         send_if_different(&unregistered, fault);
-        if notices.changed().await.is_err() {
-            pending::<()>().await;
-        }
+        change(&mut notices).await;
     }
 }
 
@@ -239,10 +237,7 @@ async fn follow_machine(
     let mut had_runtime = false;
     loop {
         tokio::select! {
-            told = machine.changed() => {
-                if told.is_err() {
-                    pending::<()>().await;
-                }
+            () = change(&mut machine) => {
                 let fault = driver.observe_machine(CpuSet::new()).err().map(|reason| {
                     Degraded::new("dra:state", reason, "after a restart some claims would have other CPUs")
                 });
@@ -252,10 +247,7 @@ async fn follow_machine(
                     if has_runtime { driver.containers_known() } else { driver.runtime_lost() }
                 }
             }
-            told = claims.changed() => {
-                if told.is_err() {
-                    pending::<()>().await;
-                }
+            () = change(&mut claims) => {
             }
         }
         changed(&driver, &*places);
@@ -274,9 +266,7 @@ async fn read_doubtful(driver: Arc<ClaimDriver>, places: Arc<dyn ClaimPlaces>) -
                 driver.read_again(&claim).await;
             }
         }
-        if changes.changed().await.is_err() {
-            pending::<()>().await;
-        }
+        change(&mut changes).await;
     }
 }
 

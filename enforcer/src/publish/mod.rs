@@ -33,6 +33,7 @@ pub(crate) use self::{
     features::FeatureFile,
     once::{NodeOnce, WrittenObject},
     predictions::PredictionTally,
+    session::jitter,
 };
 
 use std::{collections::BTreeMap, io, sync::Arc};

@@ -129,7 +129,7 @@ impl ClusterSession {
     ) {
         let SessionOutput { answers, pods, unpublished: degraded, unwatched, unrenewed, events } = told;
         // Daemons of a cluster that start at once do not ask at once.
-        sleep(jitter(&self.node)).await;
+        sleep(jitter(&self.node, JITTER_MS)).await;
         let mut retry = Backoff::new(RETRY);
         let connection = loop {
             match self.connect().await {
@@ -181,7 +181,7 @@ impl ClusterSession {
             loop {
                 tokio::select! {
                     // Nodes that were without a server together do not stay in step.
-                    () = sleep(REFRESH + jitter(&self.node)) => {}
+                    () = sleep(REFRESH + jitter(&self.node, JITTER_MS)) => {}
                     () = self.outdated.notified() => sleep(SETTLE).await,
                 }
                 // Until the server answers again, what it said last counts.
@@ -300,11 +300,11 @@ fn facts_of_node(object: &Value, node_uid: &str) -> Option<StateFacts> {
     StateFacts::deserialize(object.get("state").filter(|_| is_own)?).ok()
 }
 
-/// A part of [`JITTER_MS`] that differs from node to node.
-fn jitter(node: &str) -> Duration {
+/// A part of so many milliseconds that differs from node to node.
+pub(crate) fn jitter(node: &str, within_ms: u64) -> Duration {
     let mut hasher = DefaultHasher::new();
     node.hash(&mut hasher);
-    Duration::from_millis(hasher.finish() % JITTER_MS)
+    Duration::from_millis(hasher.finish() % within_ms)
 }
 
 /// Name of the host in lower case, as a kubelet calls its node.

@@ -1,9 +1,10 @@
 //! `cargo xtask chart`: the Helm chart, and what is rendered from it and committed.
 //!
 //! deploy/helm/numa-enforcer is the one source of what is installed in a cluster. From it come the presets
-//! for kustomize (deploy/kubernetes) and three renderings (tests/fixtures/chart): with every switch on, whose
-//! objects `enforcer/tests/shipped/kubernetes` holds against the types of the API, with daemons that publish,
-//! and with daemons that prepare claims, whose pods scenarios run. `cargo xtask test chart` compares.
+//! for kustomize (deploy/kubernetes) and three renderings (tests/fixtures/chart): with every switch on, with
+//! daemons that publish, and with daemons that prepare claims. `enforcer/tests/shipped/kubernetes` holds the
+//! objects of the first against the types of the API; scenarios run the pods of the others.
+//! `cargo xtask test chart` compares.
 
 mod engine;
 mod presets;

@@ -8,18 +8,14 @@
 //!
 //! A container without a place is not refused: its pod would not start. It is *unplaced*: it runs on all CPUs
 //! that no other container has exclusively, and the cause is reported.
-//!
 //! A container with a cpuset of another owner is *given*: the CPUs in its creation request count as taken,
 //! and the daemon never changes it.
-//!
 //! A container with resource claims is *claiming*: it has what the claims give it, and no engine places or
 //! moves it.
-//!
 //! After a restart of the daemon a container keeps its place as far as that is still a valid answer. The
 //! cpuset of its cgroup takes precedence over the one that the runtime has stored: a late answer or a turn
 //! may have written it since. The record of its grant ([`GrantRecord`]) tells which of these CPUs are
 //! exclusive, as far as the cgroup agrees.
-//!
 //! A new container with the name of an earlier one of the same pod inherits its grant, unless a process of
 //! the earlier one is still running. In this case the earlier one is set *apart*: it keeps its grant as a
 //! separate holder until it ends, and the new one gets a place beside it.

@@ -62,6 +62,16 @@ struct NamingContainer {
     place: Option<ContainerPlace>,
 }
 
+/// What the claims give a container.
+#[derive(Default)]
+struct ClaimedContainer {
+    place: Option<ContainerPlace>,
+    /// The same for the placement.
+    grant: Option<Grant>,
+    /// Claims that are prepared for other pods; its own may have been added since.
+    doubtful: Vec<ClaimUid>,
+}
+
 impl HeldClaims {
     /// What the claims of a container give it.
     pub(in crate::engine) fn place(&self, id: &str) -> Option<&ContainerPlace> {
@@ -94,35 +104,29 @@ impl HeldClaims {
             self.naming.remove(id);
             return None;
         }
-        let (place, grant) = self.look_up(id, pod_uid, named);
+        let ClaimedContainer { place, grant, doubtful } = self.look_up(id, pod_uid, named);
         if grant.is_none() {
             self.spoofed += 1;
         }
-        self.doubt(pod_uid, named);
+        if !doubtful.is_empty() {
+            self.doubtful.extend(doubtful);
+            self.count_change();
+        }
         let naming = NamingContainer { pod_uid: pod_uid.to_owned(), named: named.clone(), place };
         self.naming.insert(id.to_owned(), naming);
         grant
     }
 
-    /// Has the driver read claims again that are prepared for other pods: a pod may have been added since.
-    fn doubt(&mut self, pod_uid: &str, named: &BTreeSet<ClaimUid>) {
-        let Some((ledger, supply)) = &self.held else { return };
-        let bound = bind(&ContainerHints { pod_uid, named, confirmed: &BTreeSet::new() }, ledger, supply);
-        if !bound.doubtful.is_empty() {
-            self.doubtful.extend(bound.doubtful);
-            self.changes.send_modify(|count| *count = count.wrapping_add(1));
-        }
+    fn count_change(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    fn look_up(
-        &self,
-        id: &str,
-        pod_uid: &str,
-        named: &BTreeSet<ClaimUid>,
-    ) -> (Option<ContainerPlace>, Option<Grant>) {
-        let Some((ledger, supply)) = &self.held else { return (None, None) };
+    fn look_up(&self, id: &str, pod_uid: &str, named: &BTreeSet<ClaimUid>) -> ClaimedContainer {
+        let mut found = ClaimedContainer::default();
+        let Some((ledger, supply)) = &self.held else { return found };
         let bound = bind(&ContainerHints { pod_uid, named, confirmed: &BTreeSet::new() }, ledger, supply);
-        let Some(mut place) = bound.place else { return (None, None) };
+        found.doubtful = bound.doubtful;
+        let Some(mut place) = bound.place else { return found };
         // A promise that containers share counts once.
         let counts_elsewhere = |claim: &ClaimUid| {
             let mut others = self.naming.iter().filter(|(other, _)| other.as_str() != id);
@@ -138,8 +142,9 @@ impl HeldClaims {
         }
         let names = bound.claims.iter().filter_map(|uid| ledger.claim(uid)).map(PreparedClaim::full_name);
         let names = printable_within(&names.collect::<Vec<_>>().join(", "), LONGEST_NAMES);
-        let grant = place.grant(&names);
-        (Some(place), Some(grant))
+        found.grant = Some(place.grant(&names));
+        found.place = Some(place);
+        found
     }
 }
 
@@ -187,7 +192,8 @@ impl Ledger {
         let ids: Vec<String> = self.claims.naming.keys().cloned().collect();
         for id in ids {
             let Some(naming) = self.claims.naming.get(&id) else { continue };
-            let (place, grant) = self.claims.look_up(&id, &naming.pod_uid, &naming.named);
+            let ClaimedContainer { place, grant, .. } =
+                self.claims.look_up(&id, &naming.pod_uid, &naming.named);
             if place == naming.place {
                 continue;
             }
@@ -253,7 +259,7 @@ impl SharedLedger {
         let now = Some((state.terms.applied, state.exclusive_without_claims(), state.has_runtime()));
         if state.claims.told != now {
             state.claims.told = now;
-            state.claims.changes.send_modify(|count| *count = count.wrapping_add(1));
+            state.claims.count_change();
         }
     }
 }
