@@ -185,6 +185,15 @@ impl ClaimOptions {
         both.then_some(("pack", "`spread` gives each CPU a core of its own, and cores is `full`"))
     }
 
+    /// The option whose value is known and has no effect in this version: it is refused, because a claim
+    /// that is prepared would be believed to have it.
+    pub(super) fn unsupported(self) -> Option<(&'static str, &'static str)> {
+        if self.widen() == ClaimWiden::Idle {
+            return Some(("widen", "`idle` is not supported by this version"));
+        }
+        (self.irqs() == ClaimIrqs::Away).then_some(("irqs", "`away` is not supported by this version"))
+    }
+
     /// Where memory is; `claims_memory` says whether the claim has an amount of it. The default is strict
     /// with one, preferred without.
     pub fn memory(self, claims_memory: bool) -> ClaimMemory {

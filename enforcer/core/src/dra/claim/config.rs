@@ -74,7 +74,7 @@ pub(super) fn options_of(
     let (class, claim) = (of(false)?, of(true)?);
     let none = ClaimOptions::default();
     let options = claim.map_or(none, |one| one.options).over(class.map_or(none, |one| one.options));
-    match (options.contradiction(), claim.or(class)) {
+    match (options.contradiction().or(options.unsupported()), claim.or(class)) {
         (Some((name, problem)), Some(source)) => Err(FieldError {
             field: format!("{}.opaque.parameters.{name}", source.path),
             problem: problem.into(),

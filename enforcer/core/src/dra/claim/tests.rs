@@ -180,6 +180,11 @@ fn refused_options_name_their_configuration() {
         config("FromClaim", &[], &json!({"cores": "full"})),
     ]);
     assert!(refused(odd).starts_with("status.allocation.devices.config[1].opaque.parameters.pack: "));
+    let without_effect = json!([config("FromClass", &[], &json!({"widen": "idle"}))]);
+    assert_eq!(
+        refused(without_effect),
+        "status.allocation.devices.config[0].opaque.parameters.widen: `idle` is not supported by this version"
+    );
 }
 
 /// Any JSON that looks like a claim, in part.

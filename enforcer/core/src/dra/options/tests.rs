@@ -64,6 +64,20 @@ fn spread_contradicts_full_cores() {
     assert_eq!(ClaimOptions::default().contradiction(), None);
 }
 
+#[test]
+fn value_without_effect_is_named_as_unsupported() {
+    let unsupported = |fields| read(&config(&fields)).unwrap().unsupported();
+    assert_eq!(
+        unsupported(json!({"widen": "idle"})),
+        Some(("widen", "`idle` is not supported by this version"))
+    );
+    assert_eq!(
+        unsupported(json!({"irqs": "away"})),
+        Some(("irqs", "`away` is not supported by this version"))
+    );
+    assert_eq!(unsupported(json!({"widen": "never", "irqs": "leave", "memory": "preferred"})), None);
+}
+
 proptest! {
     #[test]
     fn recorded_options_read_back(
