@@ -138,7 +138,7 @@ impl ClaimDriver {
     /// The container runtime has told all its containers, and tells changes from now on: new claims need not
     /// wait any more.
     pub fn containers_known(&self) {
-        self.runtime.set_told();
+        self.runtime.set_listed();
         self.tell();
     }
 
@@ -181,6 +181,11 @@ impl ClaimDriver {
         };
         let devices = devices.iter().map(condition).collect();
         DeviceHealthReport { pool: state.ledger.node().to_owned(), devices }
+    }
+
+    /// When the health of devices changes without a change of claims or of the machine.
+    pub(super) fn health_due(&self) -> Option<Instant> {
+        self.runtime.fault_due()
     }
 
     /// Takes what claims may have of the machine by now, and the CPUs that serve interrupts from now on.
@@ -327,8 +332,8 @@ impl ClaimDriver {
             ));
         }
         if !is_known {
-            let told = self.runtime.wait(until).await;
-            told.map_err(|untold| format!("claim {}: {untold}", shown(claim)))?;
+            let listed = self.runtime.wait(until).await;
+            listed.map_err(|fault| format!("claim {}: {fault}", shown(claim)))?;
         }
         let mut changes = self.changes();
         loop {

@@ -47,7 +47,7 @@ pub(super) struct DeviceOffer {
 
 /// Shape of the devices, as the API server allows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct OfferedShape {
+pub(super) struct OfferedShape {
     model: DeviceModel,
     node_allocatable: NodeAllocatableShape,
 }
@@ -61,6 +61,11 @@ impl DeviceOffer {
             node,
             shape: watch::Sender::new(None),
         }
+    }
+
+    /// Tells each change of the shape of the devices.
+    pub(super) fn shape_changes(&self) -> watch::Receiver<Option<OfferedShape>> {
+        self.shape.subscribe()
     }
 
     /// Names of the devices that are offered now.

@@ -30,9 +30,9 @@ impl Default for RuntimeWait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LinkState {
     /// The runtime has not told its containers yet.
-    Untold,
+    Unlisted,
     /// They are known, and changes are told.
-    Told,
+    Listed,
     /// The runtime tells no changes any more, since then.
     Lost(Instant),
 }
@@ -49,14 +49,14 @@ impl RuntimeReadiness {
     /// Of a driver that starts now.
     pub(super) fn new() -> Self {
         Self {
-            state: watch::Sender::new(LinkState::Untold),
+            state: watch::Sender::new(LinkState::Unlisted),
             wait: RuntimeWait::default(),
             began: Instant::now(),
         }
     }
 
-    pub(super) fn set_told(&self) {
-        self.state.send_replace(LinkState::Told);
+    pub(super) fn set_listed(&self) {
+        self.state.send_replace(LinkState::Listed);
     }
 
     pub(super) fn set_lost(&self) {
@@ -70,11 +70,18 @@ impl RuntimeReadiness {
             RuntimeWait::Required => Duration::ZERO,
         };
         match *self.state.borrow() {
-            LinkState::Told => None,
-            LinkState::Untold if self.began.elapsed() < grace => None,
-            LinkState::Untold => Some("the container runtime has not told its containers (NRI)"),
+            LinkState::Listed => None,
+            LinkState::Unlisted if self.began.elapsed() < grace => None,
+            LinkState::Unlisted => Some("the container runtime has not told its containers (NRI)"),
             LinkState::Lost(_) => Some("the link to the container runtime is lost (NRI)"),
         }
+    }
+
+    /// When [`Self::fault`] changes without a call: at the end of the grace after the start.
+    pub(super) fn fault_due(&self) -> Option<Instant> {
+        let RuntimeWait::Grace(grace) = self.wait else { return None };
+        let end = self.began + grace;
+        (*self.state.borrow() == LinkState::Unlisted && end > Instant::now()).then_some(end)
     }
 
     /// Waits until the containers are known, or the grace is over: of the start, or of the loss of the link.
@@ -84,16 +91,16 @@ impl RuntimeReadiness {
     pub(super) async fn wait(&self, until: Instant) -> Result<(), &'static str> {
         let since = match *self.state.borrow() {
             LinkState::Lost(at) => at,
-            LinkState::Untold | LinkState::Told => self.began,
+            LinkState::Unlisted | LinkState::Listed => self.began,
         };
         let grace_end = match self.wait {
             RuntimeWait::Grace(grace) => Some(since + grace),
             RuntimeWait::Required => None,
         };
         let mut state = self.state.subscribe();
-        let told = state.wait_for(|state| *state == LinkState::Told);
-        let is_told = timeout_at(grace_end.unwrap_or(until).min(until), told).await.is_ok();
-        if is_told || grace_end.is_some_and(|end| end <= Instant::now()) {
+        let listed = state.wait_for(|state| *state == LinkState::Listed);
+        let is_listed = timeout_at(grace_end.unwrap_or(until).min(until), listed).await.is_ok();
+        if is_listed || grace_end.is_some_and(|end| end <= Instant::now()) {
             return Ok(());
         }
         Err(self.fault().unwrap_or("the container runtime has not told its containers yet (NRI)"))

@@ -9,8 +9,8 @@
 //! published only after the claims are loaded. No task ends another; what one lacks is a degraded source.
 
 use std::{
-    collections::BTreeMap, convert::Infallible, fs, io, os::unix::net::UnixListener, path::PathBuf,
-    sync::Arc, time::Duration,
+    collections::BTreeMap, convert::Infallible, fs, future::pending, io, os::unix::net::UnixListener,
+    path::PathBuf, sync::Arc, time::Duration,
 };
 
 use enforcer_cluster::{ApiConnection, Backoff, send_if_different};
@@ -24,7 +24,7 @@ use numa_topology::{degraded::Degraded, set::CpuSet};
 use tokio::{
     sync::watch,
     task::JoinSet,
-    time::{Instant, sleep},
+    time::{Instant, sleep, sleep_until},
 };
 
 use super::{
@@ -33,7 +33,7 @@ use super::{
     orphans::ClaimsInUse,
     places::{ClaimPlaces, change},
     source::LateClaims,
-    store::ClaimStore,
+    store::{ClaimStore, STATE_FILE},
     tally::ClaimTally,
 };
 use crate::serve::ControlSocket;
@@ -120,7 +120,7 @@ impl DriverService {
     ) -> Result<OpenedDriver, String> {
         let Policy { dra, kubelet, state_dir, cluster, .. } = policy;
         let store = ClaimStore {
-            state: state_dir.join("dra.json"),
+            state: state_dir.join(STATE_FILE),
             cdi: dra.cdi_dir.clone(),
             compatible: dra.kubevirt_variable,
         };
@@ -177,8 +177,8 @@ impl DriverService {
         let DriverFaults { unregistered, unpublished, unwritten } = faults;
         tasks.spawn(follow_kubelet(notices, unregistered, self.driver.tally()));
         let (driver, places) = (Arc::clone(&self.driver), Arc::clone(&self.places));
-        let offer = self.offer.clone();
-        tasks.spawn(follow_machine((driver, places), unwritten, move |driver, places| {
+        let (offer, shape) = (self.offer.clone(), self.offer.shape_changes());
+        tasks.spawn(follow_machine((driver, places), shape, unwritten, move |driver, places| {
             health.send_replace(driver.health(&offer.devices(places)));
         }));
         tasks.spawn(read_doubtful(Arc::clone(&self.driver), Arc::clone(&self.places)));
@@ -226,9 +226,11 @@ async fn follow_kubelet(
     }
 }
 
-/// Has the claims follow what the machine has for them; `changed` is called after each change of either.
-async fn follow_machine(
+/// Has the claims follow what the machine has for them; `changed` is called after each change of either, of
+/// the `shape` of devices, and when the health of devices changes by time alone.
+pub(super) async fn follow_machine<T: Send + Sync>(
     (driver, places): (Arc<ClaimDriver>, Arc<dyn ClaimPlaces>),
+    mut shape: watch::Receiver<T>,
     unwritten: watch::Sender<Option<Degraded>>,
     changed: impl Fn(&ClaimDriver, &dyn ClaimPlaces) + Send,
 ) -> io::Result<Infallible> {
@@ -247,10 +249,19 @@ async fn follow_machine(
                     if has_runtime { driver.containers_known() } else { driver.runtime_lost() }
                 }
             }
-            () = change(&mut claims) => {
-            }
+            () = change(&mut claims) => {}
+            () = change(&mut shape) => {}
+            () = until(driver.health_due()) => {}
         }
         changed(&driver, &*places);
+    }
+}
+
+/// Waits until then, for ever without a time.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => pending().await,
     }
 }
 

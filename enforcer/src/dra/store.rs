@@ -13,6 +13,8 @@ use enforcer_host::file_error::{FileError, failed};
 
 use crate::whole_file;
 
+/// Name of the state file in the directory of the daemon's state.
+pub(super) const STATE_FILE: &str = "dra.json";
 /// Most damaged state files that are kept.
 const MOST_KEPT: usize = 8;
 

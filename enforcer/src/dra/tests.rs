@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::Path,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use enforcer_core::dra::BudgetOptions;
@@ -71,6 +72,7 @@ struct PlayedPlaces {
     /// CPUs that a container gets after the next look at the supply.
     meanwhile: Mutex<CpuSet>,
     held: Mutex<CpuSet>,
+    is_without_runtime: AtomicBool,
 }
 
 impl ClaimPlaces for PlayedPlaces {
@@ -83,7 +85,7 @@ impl ClaimPlaces for PlayedPlaces {
     }
 
     fn has_runtime(&self) -> bool {
-        true
+        !self.is_without_runtime.load(Ordering::Relaxed)
     }
 
     fn take_doubtful(&self) -> BTreeSet<ClaimUid> {

@@ -4,7 +4,7 @@
 use enforcer_core::dra::PreparedClaim;
 
 use super::*;
-use crate::dra::ClaimsInUse;
+use crate::dra::{ClaimsInUse, service::follow_machine};
 
 /// Prepares a claim beside the test.
 fn begun(
@@ -42,6 +42,28 @@ async fn new_claims_wait_for_the_containers_or_a_grace_and_known_ones_do_not() {
     assert_eq!(begun_at.elapsed(), Duration::from_secs(20));
     let DeviceCondition::Unhealthy(why) = health(&driver) else { panic!("it is told") };
     assert_eq!(why, "the container runtime has not told its containers (NRI)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_sent_again_when_the_shape_is_known_and_at_the_end_of_the_grace() {
+    let rig = Rig::new();
+    let (driver, places) = (Arc::new(rig.started()), Arc::clone(&rig.places) as Arc<dyn ClaimPlaces>);
+    rig.places.is_without_runtime.store(true, Ordering::Relaxed);
+    let (shape, shapes) = watch::channel(0);
+    let (sent, reports) = watch::channel(Vec::new());
+    let send =
+        move |driver: &ClaimDriver, _: &dyn ClaimPlaces| sent.send_modify(|all| all.push(health(driver)));
+    let following = follow_machine((driver, places), shapes, watch::channel(None).0, send);
+    let _following = tokio::spawn(following);
+    sleep(Duration::from_secs(1)).await;
+    let before = reports.borrow().len();
+    shape.send_replace(1);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(reports.borrow()[before..], [DeviceCondition::Healthy]);
+    sleep(Duration::from_mins(1)).await;
+    let why = "the container runtime has not told its containers (NRI)".to_owned();
+    let told = reports.borrow()[before + 1..].to_vec();
+    assert_eq!(told, [DeviceCondition::Unhealthy(why)], "once, at the end of the grace");
 }
 
 #[tokio::test(start_paused = true)]
