@@ -9,6 +9,7 @@
 //! The ledger's lock is not held while a claim waits, so that another one can be given up meanwhile.
 
 mod driver;
+mod earlier;
 mod lock;
 mod offer;
 mod orphans;
@@ -21,7 +22,6 @@ mod store;
 mod take_over;
 mod tally;
 
-pub(crate) use self::service::{DriverFaults, DriverService, DriverSocketFiles, OpenedDriver, no_driver};
 pub use self::{
     driver::{ClaimDriver, DriverSettings},
     lock::{ClaimLock, ClaimStateError},
@@ -32,4 +32,8 @@ pub use self::{
     store::{ClaimStore, StoredLedger},
     take_over::TakenClaims,
     tally::ClaimTally,
+};
+pub(crate) use self::{
+    earlier::hold_earlier_claims,
+    service::{DriverFaults, DriverService, DriverSocketFiles, OpenedDriver, no_driver},
 };

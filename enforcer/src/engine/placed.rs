@@ -235,7 +235,7 @@ impl SharedLedger {
     }
 
     /// CPUs that containers have exclusively, without those of the daemon's own pod.
-    pub(super) fn exclusive_of_others(&self) -> CpuSet {
+    pub(crate) fn exclusive_of_others(&self) -> CpuSet {
         let state = self.lock();
         let own = state.roster.facts.own_cgroup.as_ref().map(|cgroup| identify(cgroup).origin);
         let own = match &own {

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     config::Configured,
-    dra::{DriverFaults, DriverService, DriverSocketFiles, OpenedDriver, no_driver},
+    dra::{DriverFaults, DriverService, DriverSocketFiles, OpenedDriver, hold_earlier_claims, no_driver},
     engine::{
         BrakeParts, Engine, Gate, HostSource as _, LiveSource, ReliefSensors, ResourceFiles, Sensors,
         SharedLedger, answer_calls, demote, start_widening,
@@ -100,7 +100,7 @@ impl RunningDaemon {
         let asked = matches!(options.overrides.metrics_listen, Some(Some(_)));
         let endpoints = Endpoints::open(&policy, options.once, asked);
         engine.prepare()?;
-        let driver = if options.once { None } else { open_driver(&mut engine, host, &policy) };
+        let driver = open_driver(&mut engine, host, &policy, options.once);
         reduce_privileges(&mut engine, &policy);
         if let Some(target) = recording {
             engine.set_recorder(Recorder::start(target).map_err(failed("starting to record"))?);
@@ -213,15 +213,28 @@ fn start_threads(
     Ok(started)
 }
 
-/// Loads the resource claims of this node and binds the sockets of their driver, where it is enabled.
-fn open_driver(engine: &mut Engine, host: &HostRoot, policy: &Policy) -> Option<OpenedDriver> {
-    if !policy.dra.enabled {
-        return None;
-    }
+/// Loads the resource claims of this node and binds the sockets of their driver, where it is enabled. A
+/// daemon that may write and has no driver holds the claims of an earlier one.
+fn open_driver(engine: &mut Engine, host: &HostRoot, policy: &Policy, is_once: bool) -> Option<OpenedDriver> {
+    let is_wanted = policy.dra.enabled && !is_once;
     if !engine.has_actuator() {
-        engine.add_degraded(no_driver("the mode is observe, in which containers get nothing"));
+        if is_wanted {
+            engine.add_degraded(no_driver("the mode is observe, in which containers get nothing"));
+        }
         return None;
     }
+    let opened = is_wanted.then(|| load_driver(engine, host, policy)).flatten();
+    if opened.is_none() {
+        let node = publish::node_name(host, &policy.cluster);
+        if let Some(held) = hold_earlier_claims(host, policy, &node, &engine.placed()) {
+            engine.add_degraded(held);
+        }
+    }
+    opened
+}
+
+/// The driver, unless it cannot be opened.
+fn load_driver(engine: &mut Engine, host: &HostRoot, policy: &Policy) -> Option<OpenedDriver> {
     let node = publish::node_name(host, &policy.cluster);
     match DriverService::open(host, policy, node, Arc::new(engine.placed())) {
         Ok(mut opened) => {
