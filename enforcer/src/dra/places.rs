@@ -26,7 +26,7 @@ pub trait ClaimPlaces: Send + Sync + 'static {
     fn has_runtime(&self) -> bool;
 
     /// Prepared claims that containers of other pods name; a pod may have been added since they were read.
-    fn take_doubtful(&self) -> BTreeSet<ClaimUid>;
+    fn take_unconfirmed(&self) -> BTreeSet<ClaimUid>;
 
     /// Claims that containers name.
     fn named(&self) -> BTreeSet<ClaimUid>;

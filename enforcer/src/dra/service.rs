@@ -181,7 +181,7 @@ impl DriverService {
         tasks.spawn(follow_machine((driver, places), shape, unwritten, move |driver, places| {
             health.send_replace(driver.health(&offer.devices(places)));
         }));
-        tasks.spawn(read_doubtful(Arc::clone(&self.driver), Arc::clone(&self.places)));
+        tasks.spawn(read_unconfirmed(Arc::clone(&self.driver), Arc::clone(&self.places)));
         tasks.spawn(release_orphans(Arc::clone(&self.driver), Arc::clone(&self.places), self.kubelet_state));
         let publishing = Publishing {
             offer: self.offer.clone(),
@@ -266,13 +266,13 @@ async fn until(due: Option<Instant>) {
 }
 
 /// Reads prepared claims again that containers of other pods name, each at most once a minute.
-async fn read_doubtful(driver: Arc<ClaimDriver>, places: Arc<dyn ClaimPlaces>) -> io::Result<Infallible> {
+async fn read_unconfirmed(driver: Arc<ClaimDriver>, places: Arc<dyn ClaimPlaces>) -> io::Result<Infallible> {
     let mut changes = places.changes();
     let mut read = BTreeMap::<ClaimUid, Instant>::new();
     loop {
         changes.borrow_and_update();
         read.retain(|_, at| at.elapsed() < MINUTE);
-        for claim in places.take_doubtful() {
+        for claim in places.take_unconfirmed() {
             if read.insert(claim.clone(), Instant::now()).is_none() {
                 driver.read_again(&claim).await;
             }

@@ -88,7 +88,7 @@ impl ClaimPlaces for PlayedPlaces {
         !self.is_without_runtime.load(Ordering::Relaxed)
     }
 
-    fn take_doubtful(&self) -> BTreeSet<ClaimUid> {
+    fn take_unconfirmed(&self) -> BTreeSet<ClaimUid> {
         BTreeSet::new()
     }
 

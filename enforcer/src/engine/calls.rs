@@ -106,7 +106,7 @@ fn answer(placed: &SharedLedger, gate: &Gate, exposure: &ResourceFiles, call: Nr
         NriCall::Down(reason) => {
             tracing::info!("no container runtime: {reason}");
             placed.lock().trace.link(RuntimeLink::Down { reason });
-            placed.tell_claims();
+            placed.report_supply();
         }
     }
 }
@@ -158,7 +158,7 @@ impl Answering<'_> {
         let answer = answer_of(&mut state, None, None, settled);
         send(&mut state, "synchronize", reply, answer);
         drop(state);
-        self.placed.tell_claims();
+        self.placed.report_supply();
         self.exposure.only(|id| there.contains(id) || left.iter().any(|cgroup| cgroup.as_str().contains(id)));
     }
 

@@ -333,7 +333,7 @@ impl Engine {
     fn share(&self) {
         let inventory = self.machine.as_ref().map(|machine| Arc::clone(&machine.inventory));
         self.placed.apply_policy(inventory, &self.policy, self.may_write());
-        self.placed.tell_claims();
+        self.placed.report_supply();
     }
 
     /// Records that a new configuration was rejected; the old policy stays.

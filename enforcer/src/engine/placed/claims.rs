@@ -47,8 +47,8 @@ pub(in crate::engine) struct HeldClaims {
     doubtful: BTreeSet<ClaimUid>,
     /// Number of names that were no prepared claim of the container's pod.
     pub(in crate::engine) spoofed: u64,
-    /// The machine, exclusive CPUs of others and the link to the runtime when a change was told last.
-    told: Option<(u64, CpuSet, bool)>,
+    /// The machine, exclusive CPUs of others and the link to the runtime when a change was reported last.
+    reported: Option<(u64, CpuSet, bool)>,
     /// Number of changes of the supply.
     changes: watch::Sender<u64>,
 }
@@ -251,14 +251,14 @@ impl SharedLedger {
 
     /// Tells the driver if claims may have other CPUs than it was told, or the link to the runtime has
     /// changed.
-    pub(in crate::engine) fn tell_claims(&self) {
+    pub(in crate::engine) fn report_supply(&self) {
         let mut state = self.lock();
         if state.terms.inventory.is_none() {
             return;
         }
         let now = Some((state.terms.applied, state.exclusive_without_claims(), state.has_runtime()));
-        if state.claims.told != now {
-            state.claims.told = now;
+        if state.claims.reported != now {
+            state.claims.reported = now;
             state.claims.count_change();
         }
     }
@@ -277,7 +277,7 @@ impl ClaimPlaces for SharedLedger {
         self.lock().has_runtime()
     }
 
-    fn take_doubtful(&self) -> BTreeSet<ClaimUid> {
+    fn take_unconfirmed(&self) -> BTreeSet<ClaimUid> {
         std::mem::take(&mut self.lock().claims.doubtful)
     }
 

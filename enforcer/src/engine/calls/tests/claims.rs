@@ -115,7 +115,7 @@ fn a_container_of_another_pod_gets_nothing_of_a_claim_that_it_names() {
     assert_eq!(got.len(), 2, "it has a place as any other");
     assert!(got.is_disjoint(&cpus), "{got} and {cpus}");
     assert_eq!((quota(answer.as_ref()), placed.lock().claims.spoofed), (None, 1));
-    assert_eq!(placed.take_doubtful().len(), 1, "the pod may have been added to the claim since");
+    assert_eq!(placed.take_unconfirmed().len(), 1, "the pod may have been added to the claim since");
 }
 
 #[test]
