@@ -52,6 +52,24 @@ fn one(pod: &PodPlan, explain: bool, style: Style) -> String {
         out.extend([Some(name), cpus, mems].into_iter().flatten());
         out.push('\n');
     }
+    for claim in &pod.claims {
+        for device in &claim.devices {
+            let numa = (!device.numa_nodes.is_empty()).then(|| format!(", NUMA node {}", device.numa_nodes));
+            let amounts = device.consumed.iter().map(|(key, amount)| format!("{amount} {key}"));
+            let amounts = amounts.collect::<Vec<_>>().join(", ");
+            let amounts = if amounts.is_empty() { amounts } else { format!(": {amounts}") };
+            let line = format!(
+                "claim {}, {}: {}/{}/{}{}{amounts}",
+                claim.name,
+                device.request,
+                device.driver,
+                device.pool,
+                device.device,
+                numa.unwrap_or_default()
+            );
+            text::wrap(&mut out, &line, style.width, "  ", "    ");
+        }
+    }
     for refused in pod.refused.iter().filter(|_| explain || pod.node.is_none()) {
         let mut names = refused.nodes.join(", ");
         let shown = u64::try_from(refused.nodes.len()).unwrap_or(u64::MAX);
@@ -82,6 +100,7 @@ mod tests {
                 cpus: "4-7".parse().unwrap(),
                 mems: "1".parse().unwrap(),
             }],
+            claims: Vec::new(),
             refused: vec![RefusedNodes {
                 reason: "NUMA: memory".into(),
                 count: 4,

@@ -32,7 +32,7 @@ pub(super) fn run(args: ExplainPodArgs, out: &mut dyn Write) -> anyhow::Result<E
     let manifested = match &args.file {
         None => None,
         Some(path) => {
-            let read = read_pods(&[path]).map_err(of_input)?;
+            let read = read_pods(&[path], &[]).map_err(of_input)?;
             read.notes.iter().for_each(|line| terminal::note(line));
             Some(the_pod(read.pods, name.as_ref())?)
         }

@@ -41,9 +41,10 @@ impl TryFrom<args::PlanArgs> for Options {
         let (machine, degraded) = machine::of(&args.machine)?;
         degraded.iter().for_each(terminal::note_degraded);
         let nodes: NodeSet = machine.nodes.iter().map(|node| node.id).collect();
-        let devices: Vec<DeviceUnit> = match &args.devices {
-            Some(path) => read_devices(path, &nodes).map_err(of_input)?,
-            None => Vec::new(),
+        let devices: Vec<DeviceUnit> = match args.devices.as_slice() {
+            [path] => read_devices(path, &nodes).map_err(of_input)?,
+            [] => Vec::new(),
+            _ => return Err(UsageError("several --devices are for --cluster".into()).into()),
         };
         let inventory = Inventory::new(machine, devices, &settings).map_err(|error| {
             let file = args.config.as_deref().unwrap_or(Path::new("configuration"));

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use enforcer_core::cluster::device_claims::{ClaimBook, DeviceObjects};
 use enforcer_core::cluster::plan::{ClusterPlan, NodeRule, PlannedNode, PlannedPod};
 
 use super::{
@@ -31,6 +32,7 @@ pub(super) struct Options {
     fill: bool,
     explain: bool,
     format: args::TableOrJson,
+    claims: ClaimBook,
     /// Whether nodes of the source could not be read.
     lacks_nodes: bool,
 }
@@ -42,16 +44,19 @@ impl TryFrom<args::PlanArgs> for Options {
         let named = ClusterSource::named(args.cluster.flatten(), args.kubeconfig, args.machine.synthetic)?;
         let no_source = "behind --cluster a SOURCE, --kubeconfig or --synthetic is expected";
         let source = named.ok_or_else(|| UsageError(no_source.into()))?;
-        let standard_input = args.pods.iter().filter(|path| path.as_os_str() == "-").count();
+        let standard_input =
+            args.pods.iter().chain(&args.devices).filter(|path| path.as_os_str() == "-").count();
         if standard_input + usize::from(source.is_standard_input()) > 1 {
             return Err(UsageError("standard input (`-`) can be read only once".into()).into());
         }
         let mut pods = Vec::new();
-        if !args.pods.is_empty() {
+        let mut of_files = DeviceObjects::default();
+        if !args.pods.is_empty() || !args.devices.is_empty() {
             let manifests: Vec<&Path> = args.pods.iter().map(PathBuf::as_path).collect();
-            let read = read_pods(&manifests).map_err(of_input)?;
+            let devices: Vec<&Path> = args.devices.iter().map(PathBuf::as_path).collect();
+            let read = read_pods(&manifests, &devices).map_err(of_input)?;
             read.notes.iter().for_each(|line| terminal::note(line));
-            pods = read.pods;
+            (pods, of_files) = (read.pods, read.devices);
         }
         let ReadCluster { objects, lacks_nodes } = source.read()?;
         let (nodes, waiting) = with_pods(objects);
@@ -78,14 +83,15 @@ impl TryFrom<args::PlanArgs> for Options {
             fill: args.fill,
             explain: args.explain,
             format: args.output,
+            claims: ClaimBook::new(of_files),
             lacks_nodes,
         })
     }
 }
 
 pub(super) fn run(options: Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let Options { nodes, pods, rule, fill, explain, format, lacks_nodes } = options;
-    let plan = ClusterPlan::new(nodes, rule, explain, 0);
+    let Options { nodes, pods, rule, fill, explain, format, claims, lacks_nodes } = options;
+    let plan = ClusterPlan::new(nodes, rule, explain, 0).with_claims(claims);
     let report = match pods.first() {
         Some(pod) if fill => plan.fill(pod, COPIES),
         _ => plan.place_all(&pods),

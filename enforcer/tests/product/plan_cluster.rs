@@ -495,3 +495,65 @@ fn pods_bound_in_one_second_count_if_their_order_does_not_matter() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
 }
+
+const SLICES: &str = r#"{"kind": "List", "items": [
+  {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
+   "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}},
+  {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "gpus"},
+   "spec": {"driver": "gpu.example.com", "nodeName": "node-0001",
+    "pool": {"name": "node-0001", "generation": 1, "resourceSliceCount": 1},
+    "devices": [{"name": "gpu-0", "attributes": {"resource.kubernetes.io/numaNode": {"int": 1}}}]}}
+]}"#;
+
+const CLAIMING: &str = "
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: near}
+spec:
+  spec:
+    devices:
+      requests:
+        - {name: gpu, exactly: {deviceClassName: gpu}}
+        - name: place
+          exactly:
+            deviceClassName: numa-enforcer.io
+            capacity: {requests: {numa-enforcer.io/cpu: 2, numa-enforcer.io/memory: 4Gi}}
+      constraints: [{matchAttribute: resource.kubernetes.io/numaNode}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: train}
+spec:
+  replicas: 2
+  template:
+    spec:
+      resourceClaims: [{name: near, resourceClaimTemplateName: near}]
+      containers: [{name: main, resources: {claims: [{name: near}], requests: {cpu: 1}}}]
+";
+
+#[test]
+fn claims_get_devices_or_a_reason() {
+    let directory = files(&[("slices.json", SLICES), ("train.yaml", CLAIMING), ("small.yaml", SMALL)]);
+    let plan = |arguments: &[&str]| plan(directory.path(), arguments);
+    let line = "machines:2 sockets:2 cores:4 threads:2 memory:8GiB";
+    let arguments = ["train.yaml", "--devices", "slices.json", "--cluster", "--synthetic", line];
+    let shown = plan(&arguments);
+    assert_eq!((shown.code, shown.stderr.as_str()), (Some(1), ""), "{shown:?}");
+    assert_eq!(
+        shown.stdout,
+        "default/train-0: node-0001\n  \
+           claim near, gpu: gpu.example.com/node-0001/gpu-0, NUMA node 1\n  \
+           claim near, place: numa-enforcer.io/node-0001/ne-numa1, NUMA node 1: 2 numa-enforcer.io/cpu, 4Gi\n    \
+             numa-enforcer.io/memory\n\
+         default/train-1: pending\n  \
+           2 DRA: claim near, request gpu: no free device matches (node-0001, node-0002)\n\
+         1 placed, 1 pending on 2 nodes, by exact prediction\n"
+    );
+    let json = [&arguments[..], &["-o", "json"]].concat();
+    let report: Value = serde_json::from_str(&plan(&json).stdout).unwrap();
+    assert_eq!(report["pods"][0]["claims"][0]["devices"][1]["consumed"]["numa-enforcer.io/memory"], "4Gi");
+    let without = plan(&["train.yaml", "--cluster", "--synthetic", line]);
+    assert!(without.stdout.contains("no DeviceClass gpu"), "{}", without.stdout);
+    let plain = plan(&["small.yaml", "--cluster", "--synthetic", line, "-o", "json"]);
+    assert!(!plain.stdout.contains("\"claims\""), "{}", plain.stdout);
+}

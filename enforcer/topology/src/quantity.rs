@@ -15,6 +15,12 @@ pub fn whole(text: &str) -> Option<u64> {
     scaled(text, 1)
 }
 
+/// Thousand-millionths, as fine as quantities are: 1500000000 for `1500m`.
+pub fn nano(text: &str) -> Option<u128> {
+    let (amount, over) = fraction(text, 1_000_000_000)?;
+    Some(amount.div_ceil(over))
+}
+
 /// Whole units, without rounding: none for `1500m`, which [`whole`] makes 2.
 pub fn exact(text: &str) -> Option<u64> {
     let (amount, over) = fraction(text, 1)?;

@@ -1,12 +1,12 @@
 //! A Pod object as plans and checks read it.
 
-use enforcer_core::cluster::objects::{PodArrival, PodObject, PodPhase, PodScheduling, Toleration};
+use enforcer_core::cluster::objects::{PodArrival, PodClaim, PodObject, PodPhase, PodScheduling, Toleration};
 use numa_placement::ContainerKind;
 
 use super::seconds;
 use crate::{
     pod_object::{
-        ContainerStatus, PodFields, PodStatus, ReadRequest, TolerationFields, VolumeFields,
+        ClaimFields, ContainerStatus, PodFields, PodStatus, ReadRequest, TolerationFields, VolumeFields,
         required_and_gates,
     },
     resize::PodCondition,
@@ -50,6 +50,12 @@ pub(crate) fn read(text: &str) -> Result<PodObject, String> {
     let ended = statuses.filter(|one| one.state.terminated.is_some() && is_init(&one.name));
     let ended_init = ended.map(|one| one.name.clone()).collect();
     let is_bound = node.is_some();
+    let claim = |fields: &ClaimFields| PodClaim {
+        name: fields.name.clone(),
+        claim: fields.resource_claim_name.clone(),
+        template: fields.resource_claim_template_name.clone(),
+    };
+    let claims = spec.resource_claims.0.iter().filter(|_| !is_bound).map(claim).collect();
     // No scheduler binds it any more, however long its finalizers stand.
     let is_ended = !is_bound && metadata.deletion_timestamp.is_some();
     let binds_late =
@@ -76,6 +82,7 @@ pub(crate) fn read(text: &str) -> Result<PodObject, String> {
             binds_late: !is_bound && binds_late,
             required,
             gates,
+            claims,
         },
         counted,
         request,

@@ -75,7 +75,7 @@ pub(crate) struct PodSpec {
     pub(crate) containers: AtMost<ContainerFields, CONTAINERS>,
     pub(crate) resources: Option<ContainerResources>,
     pub(crate) overhead: AmountTexts,
-    pub(crate) resource_claims: AtMost<IgnoredAny, CONTAINERS>,
+    pub(crate) resource_claims: AtMost<ClaimFields, CONTAINERS>,
     pub(crate) priority: Option<i32>,
     pub(crate) priority_class_name: String,
     pub(crate) tolerations: AtMost<TolerationFields, TOLERATIONS>,
@@ -85,6 +85,15 @@ pub(crate) struct PodSpec {
     affinity: Option<Box<RawValue>>,
     scheduling_gates: Option<Box<RawValue>>,
     topology_spread_constraints: Option<Box<RawValue>>,
+}
+
+/// A claim for devices.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ClaimFields {
+    pub(crate) name: String,
+    pub(crate) resource_claim_name: Option<String>,
+    pub(crate) resource_claim_template_name: Option<String>,
 }
 
 /// A volume; only those of claims have to be there before their pod is bound.

@@ -18,6 +18,7 @@ pub mod age;
 mod answers;
 pub mod check;
 pub mod described;
+pub mod device_claims;
 pub mod events;
 pub mod explain;
 pub mod exported;

@@ -152,6 +152,19 @@ pub struct PodScheduling {
     pub required: RequiredNodes,
     /// What keeps it from the scheduler.
     pub gates: PodGates,
+    /// Claims for devices that it names.
+    pub claims: Vec<PodClaim>,
+}
+
+/// A claim for devices that a pod names (`spec.resourceClaims`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodClaim {
+    /// Its name in the pod.
+    pub name: String,
+    /// Name of the claim, which other pods may name too.
+    pub claim: Option<String>,
+    /// Name of the template of which the pod gets a claim of its own.
+    pub template: Option<String>,
 }
 
 /// A taint of a node.
@@ -239,7 +252,7 @@ impl Taint {
 impl Toleration {
     /// Does it cover the taint? As `ToleratesTaint` of Kubernetes (`k8s.io/api/core/v1/toleration.go`);
     /// comparisons of numbers tolerate nothing here.
-    fn covers(&self, taint: &Taint) -> bool {
+    pub(super) fn covers(&self, taint: &Taint) -> bool {
         let is_effect = self.effect.is_empty() || self.effect == taint.effect;
         let is_key = self.key.is_empty() || self.key == taint.key;
         let is_value = match self.operator.as_str() {

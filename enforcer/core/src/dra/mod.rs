@@ -29,7 +29,7 @@ mod budget;
 pub mod cdi;
 mod claim;
 mod devices;
-mod field;
+pub(crate) mod field;
 mod ledger;
 mod names;
 mod options;

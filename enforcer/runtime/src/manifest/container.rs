@@ -16,6 +16,9 @@ use super::{
     tree::{MapEntry, TreeNode, cut},
 };
 
+/// Warning of a plan without a cluster, in which claims for devices have no part.
+pub(super) const CLAIMS_NOT_COUNTED: &str = "resource claims are not counted";
+
 /// Most containers of one pod: no node could start a larger one.
 const CONTAINERS_LIMIT: usize = 1_000;
 
@@ -97,7 +100,7 @@ fn amounts(
         match entry.key.as_str() {
             "limits" => sides[0] = side(entry)?,
             "requests" => sides[1] = side(entry)?,
-            "claims" => warnings.push(format!("container {name}: resource claims are not counted")),
+            "claims" => warnings.push(format!("container {name}: {CLAIMS_NOT_COUNTED}")),
             other => {
                 let problem = format!("`resources` has no field `{}`; expected requests, limits", cut(other));
                 return Err(ManifestProblem::new(entry.at, problem));

@@ -5,6 +5,7 @@
 //! as the annotation that Volcano gives them. A pod with the phase of an ended one holds
 //! nothing and is skipped, like every other kind.
 
+use enforcer_core::cluster::device_claims::DeviceObjects;
 use numa_placement::{PodName, foreign::VOLCANO_POLICY};
 
 use super::{
@@ -60,11 +61,16 @@ const KINDS: [(&str, &[&str], Shape); 9] = [
     ("Job", &["batch.volcano.sh"], Shape::Tasks),
 ];
 
+/// Kinds that devices are claimed with.
+const DEVICE_KINDS: [&str; 4] = ["ResourceSlice", "DeviceClass", "ResourceClaimTemplate", "ResourceClaim"];
+
 /// Pods and ignored objects of some documents.
 #[derive(Debug, Default)]
 pub(super) struct ManifestPods {
     pub(super) pods: Vec<ManifestPod>,
     pub(super) ignored: Vec<Ignored>,
+    /// Objects of `resource.k8s.io`; if it is not asked for them, they are ignored.
+    pub(super) devices: Option<DeviceObjects>,
     text: usize,
 }
 
@@ -91,6 +97,13 @@ impl ManifestPods {
             .find(|(name, groups, _)| *name == kind && group.is_none_or(|group| groups.contains(&group)));
         if let Some((.., shape)) = known {
             return self.make(object, kind, *shape);
+        }
+        let is_of_devices =
+            group.is_none_or(|group| group == "resource.k8s.io") && DEVICE_KINDS.contains(&kind);
+        if let Some(devices) = self.devices.as_mut().filter(|_| is_of_devices) {
+            let mut json = object.to_json();
+            json["kind"] = kind.into();
+            return devices.add(&json).map_err(|problem| ManifestProblem::new(object.at, problem));
         }
         let of_group = group.filter(|group| !group.is_empty());
         let of_group = of_group.map(|group| format!(" of {}", cut(group))).unwrap_or_default();

@@ -26,7 +26,7 @@ mod yaml;
 
 use std::path::Path;
 
-use enforcer_core::cluster::plan::PlannedPod;
+use enforcer_core::cluster::{device_claims::DeviceObjects, plan::PlannedPod};
 use numa_placement::{
     DeviceUnit,
     trial::{TrialAction, TrialStep},
@@ -63,20 +63,28 @@ pub struct Steps {
 pub struct ManifestedPods {
     /// In the order of the files.
     pub pods: Vec<PlannedPod>,
+    /// Slices, classes, templates and claims.
+    pub devices: DeviceObjects,
     /// Parts of pods that do not count here, and objects that make no pods.
     pub notes: Vec<String>,
 }
 
-/// The pods of the files, in their order. No pod at all is an error.
-pub fn read_pods(manifests: &[&Path]) -> Result<ManifestedPods, InputError> {
+/// The pods of the files, in their order, and the objects of `resource.k8s.io` of these and further files. No
+/// pod at all is an error.
+pub fn read_pods(manifests: &[&Path], devices: &[&Path]) -> Result<ManifestedPods, InputError> {
     let mut read = ManifestedPods::default();
     let mut ignored = Vec::new();
-    for path in manifests {
+    for path in manifests.iter().chain(devices) {
         let source = ManifestSource::read(path)?;
-        let of_file = Manifests::of(&source)?;
+        let known = std::mem::take(&mut read.devices);
+        let (of_file, known) = Manifests::with_devices(&source, &documents(&source)?, Some(known))?;
+        read.devices = known.unwrap_or_default();
         ignored.extend(of_file.ignored);
         for ManifestPod { request, scheduling, warnings } in of_file.pods {
-            read.notes.extend(warnings.iter().map(|warning| format!("{}: {warning}", request.name)));
+            let counted = |warning: &&String| !warning.ends_with(container::CLAIMS_NOT_COUNTED);
+            read.notes.extend(
+                warnings.iter().filter(counted).map(|warning| format!("{}: {warning}", request.name)),
+            );
             read.pods.push(PlannedPod { request, scheduling });
         }
         if read.pods.len() > PODS_LIMIT {
@@ -84,7 +92,7 @@ pub fn read_pods(manifests: &[&Path]) -> Result<ManifestedPods, InputError> {
             return Err(source.error(&problem));
         }
     }
-    if read.pods.is_empty() {
+    if read.pods.is_empty() && !manifests.is_empty() {
         return Err(no_pod(manifests, None, &ignored));
     }
     read.notes.extend(ignored);
@@ -143,7 +151,17 @@ impl Manifests {
     }
 
     fn of_documents(source: &ManifestSource, documents: &[TreeNode]) -> Result<Self, InputError> {
+        Self::with_devices(source, documents, None).map(|(read, _)| read)
+    }
+
+    /// The same, and what is added to objects of `resource.k8s.io`.
+    fn with_devices(
+        source: &ManifestSource,
+        documents: &[TreeNode],
+        devices: Option<DeviceObjects>,
+    ) -> Result<(Self, Option<DeviceObjects>), InputError> {
         let mut made = ManifestPods::default();
+        made.devices = devices;
         for document in documents {
             let is_workload_file = document.get("kind").is_none() && document.get(workload::LIST).is_some();
             let added =
@@ -151,7 +169,7 @@ impl Manifests {
             added.map_err(|problem| source.error(&problem))?;
         }
         let ignored = made.ignored.iter().map(|ignored| ignored.in_source(source)).collect();
-        Ok(Self { pods: made.pods, ignored })
+        Ok((Self { pods: made.pods, ignored }, made.devices))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use enforcer_core::cluster::objects::{PodScheduling, Toleration};
+use enforcer_core::cluster::objects::{PodClaim, PodScheduling, Toleration};
 use numa_placement::{
     ContainerRequest, PodName, PodRequest, Undescribed, annotations_of_interest, foreign::is_of_interest,
     qos_class,
@@ -83,6 +83,19 @@ fn scheduling(spec: &TreeNode) -> Result<PodScheduling, ManifestProblem> {
     if let Some(priority) = spec.get("priority") {
         let text = priority.scalar("priority")?;
         found.priority = text.parse().map_err(|_other| priority.not("priority", "a whole number"))?;
+    }
+    for node in spec.get("resourceClaims").map_or(Ok(&[][..]), |list| list.list("resourceClaims"))? {
+        let text =
+            |field: &str| node.get(field).map(|text| text.scalar(field).map(Cow::into_owned)).transpose();
+        if found.claims.len() == TOLERATIONS {
+            let problem = format!("a pod with more than {TOLERATIONS} claims");
+            return Err(ManifestProblem::new(node.at, problem));
+        }
+        found.claims.push(PodClaim {
+            name: text("name")?.unwrap_or_default(),
+            claim: text("resourceClaimName")?,
+            template: text("resourceClaimTemplateName")?,
+        });
     }
     let Some(list) = spec.get("tolerations") else { return Ok(found) };
     for node in list.list("tolerations")? {

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use enforcer_core::workload::cut_at;
+use serde_json::Value;
 
 use super::source::{ManifestProblem, TextPlace};
 
@@ -51,6 +52,22 @@ impl TreeNode {
     /// Is there nothing?
     pub(super) const fn is_null(&self) -> bool {
         matches!(self.value, ManifestValue::Null)
+    }
+
+    /// The value as JSON; a number that JSON does not have is text.
+    pub(super) fn to_json(&self) -> Value {
+        match &self.value {
+            ManifestValue::Null => Value::Null,
+            ManifestValue::Bool(flag) => Value::Bool(*flag),
+            ManifestValue::Number(text) => {
+                text.parse().map_or_else(|_other| Value::String(text.clone()), Value::Number)
+            }
+            ManifestValue::Text(text) => Value::String(text.clone()),
+            ManifestValue::List(nodes) => Value::Array(nodes.iter().map(Self::to_json).collect()),
+            ManifestValue::Map(entries) => {
+                entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect()
+            }
+        }
     }
 
     /// Is it nothing, or a list or a map of nothing?

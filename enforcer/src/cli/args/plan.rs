@@ -59,7 +59,7 @@ pub struct PlanArgs {
     #[arg(
         long,
         value_name = "SOURCE",
-        conflicts_with_all = ["steps", "devices", "root", "topology", "config"],
+        conflicts_with_all = ["steps", "root", "topology", "config"],
     )]
     pub cluster: Option<Option<PathBuf>>,
     /// With `--cluster`: ask its API server.
@@ -113,8 +113,11 @@ pub struct PlanArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Devices and the NUMA nodes they are near.
+    ///
+    /// With `--cluster`: `ResourceSlices`, `DeviceClasses`, templates and claims, as manifests or from
+    /// kubectl; may be given several times.
     #[arg(long, value_name = "FILE")]
-    pub devices: Option<PathBuf>,
+    pub devices: Vec<PathBuf>,
     /// The machine.
     #[command(flatten)]
     pub machine: MachineSource,

@@ -30,6 +30,7 @@ pub use self::{
 };
 use super::{
     answers::{NodeAnswer, PodKind},
+    device_claims::{ClaimBook, ClaimPlace},
     objects::{PodScheduling, Taint},
     view::{Millis, NodeView, PredictedPlace, Verdict},
     volcano::{self, NumaCpus, VolcanoNode, VolcanoPolicy},
@@ -112,6 +113,8 @@ pub struct ClusterPlan {
     now: Millis,
     /// Answers by kind of pod, then by position of the node.
     answers: BTreeMap<PodKind, Vec<Option<Arc<NodeAnswer>>>>,
+    /// Devices for claims; without it claims are passed over.
+    claims: Option<Box<ClaimBook>>,
 }
 
 /// Most kinds of pods with remembered answers.
@@ -121,7 +124,14 @@ impl ClusterPlan {
     /// A cluster of these nodes at a time of their clock; `explain` adds what the refusing nodes lack.
     pub fn new(mut nodes: Vec<PlannedNode>, rule: NodeRule, explain: bool, now: Millis) -> Self {
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
-        Self { nodes, rule, explain, now, answers: BTreeMap::new() }
+        Self { nodes, rule, explain, now, answers: BTreeMap::new(), claims: None }
+    }
+
+    /// The same cluster with devices for the claims of pods.
+    #[must_use]
+    pub fn with_claims(mut self, claims: ClaimBook) -> Self {
+        self.claims = Some(Box::new(claims));
+        self
     }
 
     /// Places these pods in their order.
@@ -170,19 +180,32 @@ impl ClusterPlan {
         let mut plan = PodPlan { pod: pod.name.to_string(), ..PodPlan::default() };
         let amounts = amounts_of(pod);
         let mut refused = RefusalGroups::default();
-        let mut best: Option<(NodeRank, usize)> = None;
+        let mut best: Option<(NodeRank, usize, Option<ClaimPlace>)> = None;
+        let mut book = self.claims.take();
+        let wanted = match &book {
+            Some(book) if !scheduling.claims.is_empty() => Some(book.resolve(&pod.name, &scheduling.claims)),
+            _ => None,
+        };
         let kind = PodKind::of(pod);
         let mut answers = self.answers.remove(&kind).unwrap_or_default();
         answers.resize(self.nodes.len(), None);
         for (at, (node, answer)) in self.nodes.iter().zip(&mut answers).enumerate() {
             let ranked = match node.turns_away(scheduling).or_else(|| node.sums.too_full(&amounts)) {
                 Some(refusal) => Err(refusal),
-                None => self.rank(node, answer, pod),
+                None => match (&wanted, &mut book) {
+                    (Some(Ok(claims)), Some(book)) => book
+                        .find(&node.name, &node.view, claims)
+                        .map(Some)
+                        .map_err(|reason| NodeRefusal::plain(&reason)),
+                    (Some(Err(reason)), _) => Err(NodeRefusal::plain(reason)),
+                    _ => Ok(None),
+                }
+                .and_then(|place| Ok((self.rank(node, answer, pod)?, place))),
             };
             match ranked {
-                Ok(rank) => {
-                    if best.is_none_or(|(least, _)| rank < least) {
-                        best = Some((rank, at));
+                Ok((rank, devices)) => {
+                    if best.as_ref().is_none_or(|(least, ..)| rank < *least) {
+                        best = Some((rank, at, devices));
                     }
                 }
                 Err(NodeRefusal { reason, detail }) => {
@@ -191,7 +214,7 @@ impl ClusterPlan {
             }
         }
         plan.refused = refused.into_refused();
-        if let Some((_, at)) = best
+        if let Some((_, at, devices)) = best
             && let Some(node) = self.nodes.get_mut(at)
         {
             let place = match answers.get(at).and_then(Option::as_deref) {
@@ -205,7 +228,11 @@ impl ClusterPlan {
             let mut bound = pod.clone();
             bound.name.uid.clone_from(&uid);
             node.view.observe_bound(&uid, &bound);
+            if let (Some(devices), Some(book)) = (devices, &mut book) {
+                plan.claims = book.give(&uid, devices);
+            }
         }
+        self.claims = book;
         if self.answers.len() >= KINDS {
             self.answers.clear();
         }

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::NodeRule;
+use crate::cluster::device_claims::PlannedClaim;
 use crate::cluster::view::{PredictedContainer, PredictedPlace};
 
 /// Version of [`ClusterPlanReport`]: raised when a key is removed or changes its meaning.
@@ -46,6 +47,9 @@ pub struct PodPlan {
     pub numa_nodes: NodeSet,
     /// Its containers with CPUs or memory of their own.
     pub containers: Vec<PredictedContainer>,
+    /// Its claims for devices with what they get; absent if it names none, or stays pending.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<PlannedClaim>,
     /// Why other nodes do not take it, as a scheduler groups it; the most frequent reason first.
     pub refused: Vec<RefusedNodes>,
 }
