@@ -231,6 +231,7 @@ pub fn throughput(program: &Path, nodes: usize, pods: usize, filter_only: bool) 
             without += 1;
             waits.push_back((number, shape));
         }
+        let mut makes_room = best.is_none();
         while let Some(reply) = cluster.reply(Duration::ZERO) {
             if reply.error.is_some() {
                 errors += 1;
@@ -246,8 +247,10 @@ pub fn throughput(program: &Path, nodes: usize, pods: usize, filter_only: bool) 
                 Err(_) => refused += 1,
             }
         }
-        // The oldest pods end, so that there is room.
-        while taken * 100 > nodes as u64 * all.cpus * FULL {
+        // The oldest pods end, so that there is room. A pod that no node has whole would wait for ever
+        // on nodes that stay below `FULL`, and with it those behind.
+        while makes_room || taken * 100 > nodes as u64 * all.cpus * FULL {
+            makes_room = false;
             let Some((pod, shape, node)) = runs.pop_front() else { break };
             taken -= shape.cpus();
             loaded[node].sums.give_back(sums_of(&shape));
