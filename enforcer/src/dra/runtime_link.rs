@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use enforcer_core::policy::DraSettings;
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
@@ -18,6 +19,13 @@ pub enum RuntimeWait {
     Grace(Duration),
     /// Until the runtime has told, or the call ends.
     Required,
+}
+
+impl RuntimeWait {
+    /// As it is configured.
+    pub(crate) fn of(dra: &DraSettings) -> Self {
+        if dra.require_nri { Self::Required } else { Self::default() }
+    }
 }
 
 impl Default for RuntimeWait {

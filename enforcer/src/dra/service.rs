@@ -32,6 +32,7 @@ use super::{
     offer::DeviceOffer,
     orphans::ClaimsInUse,
     places::{ClaimPlaces, change},
+    runtime_link::RuntimeWait,
     source::LateClaims,
     store::{ClaimStore, STATE_FILE},
     tally::ClaimTally,
@@ -139,7 +140,8 @@ impl DriverService {
         let source = Arc::new(LateClaims(connected));
         let driver = Arc::new(
             ClaimDriver::new(settings, store, source, Arc::clone(&places), taken.ledger)
-                .with_lock(taken.lock),
+                .with_lock(taken.lock)
+                .with_runtime_wait(RuntimeWait::of(dra)),
         );
         let bind = |path: PathBuf| ControlSocket::bind(&path).map_err(|error| error.to_string());
         let mut service = bind(kubelet.root_dir.join("plugins").join(DRIVER).join("dra.sock"))?;

@@ -123,6 +123,7 @@ reserve_memory = {{ $dra.reserveMemory | quote }}
 share_exclusive = {{ $dra.shareExclusive }}
 without_amounts = {{ $dra.withoutAmounts | quote }}
 kubevirt_variable = {{ $dra.kubevirtVariable }}
+require_nri = {{ $dra.requireNri }}
 cdi_dir = {{ $dra.cdiDir | quote }}
 {{- range $dra.nodes }}
 

@@ -45,6 +45,9 @@ pub struct DraSettings {
     pub without_amounts: MissingAmounts,
     /// Give containers the variable `DRA_CPUSET_*` too, which `KubeVirt` reads.
     pub kubevirt_variable: bool,
+    /// Prepare no claim as long as the container runtime does not tell its containers (NRI), also after the
+    /// grace of 20 s: a container that starts without the link gets its CPUs late.
+    pub require_nri: bool,
     /// Directory of the Container Device Interface, which the container runtime reads.
     pub cdi_dir: PathBuf,
     /// Nodes with a budget of their own.
@@ -100,6 +103,7 @@ impl Default for DraSettings {
             share_exclusive: false,
             without_amounts: MissingAmounts::Refuse,
             kubevirt_variable: false,
+            require_nri: false,
             cdi_dir: "/var/run/cdi".into(),
             nodes: Vec::new(),
         }

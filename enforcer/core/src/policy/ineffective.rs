@@ -70,6 +70,7 @@ const SWITCHED: [(&str, &[&str]); 6] = [
             "share_exclusive",
             "without_amounts",
             "kubevirt_variable",
+            "require_nri",
             "cdi_dir",
             "node",
         ],

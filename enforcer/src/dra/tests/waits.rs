@@ -1,7 +1,7 @@
 //! What ends a wait: a runtime that tells its containers, a claim that is given up; and claims that nothing
 //! gives up.
 
-use enforcer_core::dra::PreparedClaim;
+use enforcer_core::{dra::PreparedClaim, policy::DraSettings};
 
 use super::*;
 use crate::dra::{ClaimsInUse, service::follow_machine};
@@ -85,7 +85,8 @@ async fn runtime_that_is_required_is_waited_for_and_named() {
     for name in ["a", "b"] {
         rig.has(name, object(name, 0, 2, &["web"]));
     }
-    let driver = Arc::new(rig.started().with_runtime_wait(RuntimeWait::Required));
+    let required = RuntimeWait::of(&DraSettings { require_nri: true, ..DraSettings::default() });
+    let driver = Arc::new(rig.started().with_runtime_wait(required));
     let begun_at = Instant::now();
     let error = driver.prepare(asked("a")).await.unwrap_err();
     assert_eq!(error, "claim shop/a: the container runtime has not told its containers (NRI)");
