@@ -210,21 +210,37 @@ impl ClaimDriver {
         written
     }
 
-    /// Reads a prepared claim again: pods may have been added that may have it. A claim that cannot be read
-    /// stays as it is.
+    /// Reads a claim of the ledger again: pods may have been added that may have it, or only its CPUs and
+    /// name may be known, as a file has told them. A claim that cannot be read stays as it is.
     pub async fn read_again(&self, uid: &ClaimUid) {
-        let claim = {
+        let (claim, is_recovered) = {
             let state = self.state();
-            let known = state.ledger.claim(uid);
-            known.filter(|known| !known.is_recovered()).map(named)
+            let known = state.ledger.claim(uid).filter(|known| !known.name.is_empty());
+            let Some(known) = known else { return };
+            (named(known), known.is_recovered())
         };
-        let Some(claim) = claim else { return };
         let name = shown(&claim);
-        if let Err(error) = self.prepare_claim(claim).await {
-            tracing::warn!(
-                "a container of another pod names claim {name}, which was not read again: {error}"
-            );
+        match self.prepare_claim(claim).await {
+            Ok(_) if is_recovered => {
+                tracing::info!("claim {name}, of which only its file was left, is whole");
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let why = if is_recovered {
+                    "its file alone is left"
+                } else {
+                    "a container of another pod names it"
+                };
+                tracing::warn!("claim {name} was not read again ({why}): {error}");
+            }
         }
+    }
+
+    /// Claims of which only their CPUs and names are known.
+    pub(super) fn recovered(&self) -> Vec<ClaimUid> {
+        let state = self.state();
+        let recovered = state.ledger.claims().filter(|claim| claim.is_recovered() && !claim.name.is_empty());
+        recovered.map(|claim| claim.uid.clone()).collect()
     }
 
     /// Writes what an earlier write has left out.

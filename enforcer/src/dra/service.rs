@@ -132,7 +132,8 @@ impl DriverService {
             Degraded::new(
                 "dra:state",
                 damage,
-                "earlier claims keep their CPUs; their containers run on shared ones until the kubelet prepares the claims again",
+                "earlier claims keep their CPUs; \
+                 their containers run on shared ones until the API server has been asked for the claims",
             )
         });
         let settings = settings_of(dra);
@@ -267,19 +268,28 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// Reads prepared claims again that containers of other pods name, each at most once a minute.
-async fn read_unconfirmed(driver: Arc<ClaimDriver>, places: Arc<dyn ClaimPlaces>) -> io::Result<Infallible> {
+/// Reads claims again that containers of other pods name, and those of which only a file is left, each at
+/// most once a minute.
+pub(super) async fn read_unconfirmed(
+    driver: Arc<ClaimDriver>,
+    places: Arc<dyn ClaimPlaces>,
+) -> io::Result<Infallible> {
     let mut changes = places.changes();
     let mut read = BTreeMap::<ClaimUid, Instant>::new();
     loop {
         changes.borrow_and_update();
         read.retain(|_, at| at.elapsed() < MINUTE);
-        for claim in places.take_unconfirmed() {
+        let recovered = driver.recovered();
+        let has_recovered = !recovered.is_empty();
+        for claim in places.take_unconfirmed().into_iter().chain(recovered) {
             if read.insert(claim.clone(), Instant::now()).is_none() {
                 driver.read_again(&claim).await;
             }
         }
-        change(&mut changes).await;
+        tokio::select! {
+            () = change(&mut changes) => {}
+            () = sleep(MINUTE), if has_recovered => {}
+        }
     }
 }
 

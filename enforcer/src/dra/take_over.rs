@@ -14,7 +14,7 @@ use super::{
 pub struct TakenClaims {
     /// The ledger, as it is on disk.
     pub ledger: ClaimLedger,
-    /// What was wrong with the state file; then claims are in the ledger by their CPUs alone
+    /// What was wrong with the state file; then claims are in the ledger by what their files say
     /// ([`ClaimLedger::recover`]).
     pub damage: Option<String>,
     /// For the driver to hold ([`super::ClaimDriver::with_lock`]): without it another daemon may write.
@@ -41,7 +41,7 @@ impl ClaimStore {
         if is_absent || damage.is_some() {
             for (path, uid) in self.files()? {
                 let text = fs::read_to_string(&path).unwrap_or_default();
-                ledger.recover(uid, &cdi::cpus_of_text(&text).unwrap_or_default(), supply);
+                ledger.recover(uid, &cdi::written_claim(&text).unwrap_or_default(), supply);
             }
             let claims = ledger.claims().count();
             if is_absent && claims > 0 {

@@ -18,6 +18,8 @@ use tokio::time::timeout;
 use super::*;
 use crate::dra::ReadAnswer;
 
+#[path = "tests/recovered.rs"]
+mod recovered;
 #[path = "tests/waits.rs"]
 mod waits;
 

@@ -2,8 +2,10 @@
 //!
 //! Idea: one file and one device for each claim. The device sets one variable, from which [`super::binding`]
 //! learns of the claim where the runtime does not name CDI devices. The variable is a hint: the ledger alone
-//! says what a container gets. Invariant: a name is never used for another claim, because runtimes keep what
-//! they have read of it.
+//! says what a container gets. Its value is what a daemon needs to take the claim up again without a ledger:
+//! CPUs, memory nodes, namespace and name. Annotations would need version 0.6.0, which not every containerd
+//! 1.7 reads, and one file that it cannot read takes all devices away. Invariant: a name is
+//! never used for another claim, because runtimes keep what they have read of it.
 //!
 //! The shell writes [`file`] to a temporary file of the same directory and renames it, after the state file;
 //! at start it removes files of [`uid_of_file`] that the ledger does not know, and writes those that lack.
@@ -26,6 +28,20 @@ const COMPATIBLE_VARIABLE: &str = "DRA_CPUSET_";
 /// Lowest version of the specification that has what is used here.
 const VERSION: &str = "0.5.0";
 
+/// Longest name of an object.
+const MAX_NAME: usize = 253;
+
+/// What the file of a claim says of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WrittenClaim {
+    /// Its exclusive CPUs.
+    pub cpus: CpuSet,
+    /// Its namespace; empty in files of versions that did not write it.
+    pub namespace: String,
+    /// Its name, or empty.
+    pub name: String,
+}
+
 /// A CDI file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CdiFile {
@@ -38,7 +54,8 @@ pub struct CdiFile {
 /// The file of a claim. With `compatible` it also has the variable that `KubeVirt` reads.
 pub fn file(claim: &PreparedClaim, compatible: bool) -> CdiFile {
     let (uid, cpus) = (&claim.uid, claim.cpus());
-    let mut variables = vec![format!("{VARIABLE}{uid}={cpus};{}", mems_of(claim))];
+    let mut variables =
+        vec![format!("{VARIABLE}{uid}={cpus};{};{}/{}", mems_of(claim), claim.namespace, claim.name)];
     if compatible && !cpus.is_empty() {
         variables.push(format!("{COMPATIBLE_VARIABLE}{uid}={cpus}"));
     }
@@ -59,12 +76,24 @@ pub fn uid_of_file(name: &str) -> Option<ClaimUid> {
     ClaimUid::parse(uid)
 }
 
-/// The exclusive CPUs that a file of this driver names; none if it is not one.
-pub fn cpus_of_text(text: &str) -> Option<CpuSet> {
+/// What a file of this driver says of its claim; none if it is not one.
+pub fn written_claim(text: &str) -> Option<WrittenClaim> {
     let file: Value = serde_json::from_str(text).ok()?;
     let variables = file.pointer("/devices/0/containerEdits/env")?.as_array()?;
     let mut own = variables.iter().filter_map(|variable| variable.as_str()?.strip_prefix(VARIABLE));
-    own.next()?.split_once('=')?.1.split_once(';')?.0.parse().ok()
+    let mut parts = own.next()?.split_once('=')?.1.splitn(3, ';');
+    let cpus = parts.next()?.parse().ok()?;
+    // The second part is there in each version.
+    parts.next()?;
+    let is_name = |text: &str| {
+        let is_of_name =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+        (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(is_of_name)
+    };
+    let full_name = parts.next().and_then(|full_name| full_name.split_once('/'));
+    let (namespace, name) =
+        full_name.filter(|(namespace, name)| is_name(namespace) && is_name(name)).unwrap_or_default();
+    Some(WrittenClaim { cpus, namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
 /// Id of the device of a claim, for the answer to the kubelet.
@@ -101,12 +130,40 @@ mod tests {
             text,
             json!({"cdiVersion": "0.5.0", "kind": "numa-enforcer.io/place", "devices": [{
                 "name": "claim-c1",
-                "containerEdits": {"env": ["NUMA_ENFORCER_CLAIM_c1=0-1,4;0", "DRA_CPUSET_c1=0-1,4"]},
+                "containerEdits": {"env": ["NUMA_ENFORCER_CLAIM_c1=0-1,4;0;shop/c1", "DRA_CPUSET_c1=0-1,4"]},
             }]})
         );
         let variables = |compatible| super::file(&claim, compatible).text.matches("_c1=").count();
         assert_eq!((variables(true), variables(false)), (2, 1));
         assert!(!super::file(&prepared("", "0"), true).text.contains("DRA_CPUSET"));
+    }
+
+    #[test]
+    fn file_says_what_a_lost_ledger_has_to_know() {
+        let text = file(&prepared("0-1,4", "0"), true).text;
+        let written = |name: (&str, &str)| WrittenClaim {
+            cpus: "0-1,4".parse().unwrap(),
+            namespace: name.0.into(),
+            name: name.1.into(),
+        };
+        assert_eq!(written_claim(&text), Some(written(("shop", "c1"))));
+        let long = "x".repeat(254);
+        for (part, name) in [
+            ("", ("", "")),
+            (";", ("", "")),
+            (";/c1", ("", "")),
+            (";shop/", ("", "")),
+            (";shop/../x", ("", "")),
+            (";shop/C", ("", "")),
+            (&format!(";shop/{long}"), ("", "")),
+            (";a.b/c-1", ("a.b", "c-1")),
+        ] {
+            let text = text.replace(";shop/c1", part);
+            assert_eq!(written_claim(&text), Some(written(name)), "{part}");
+        }
+        for text in ["", "{}", &text.replace("0-1,4;", "x;"), &text.replace(";0;shop/c1", "")] {
+            assert_eq!(written_claim(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::{fs, sync::Arc};
 
+use enforcer_core::dra::cdi::WrittenClaim;
+
 use super::*;
 use crate::engine::SharedLedger;
 use numa_placement::Inventory;
@@ -18,7 +20,11 @@ fn earlier() -> (tempfile::TempDir, Policy, SharedLedger) {
     placed.apply_policy(Some(Arc::new(inventory)), &policy, true);
     let mut ledger = ClaimLedger::new("n1", "boot");
     let uid = ClaimUid::parse("a").unwrap();
-    ledger.recover(uid, &"2-3".parse().unwrap(), &ClaimPlaces::supply(&placed).unwrap());
+    ledger.recover(
+        uid,
+        &WrittenClaim { cpus: "2-3".parse().unwrap(), ..WrittenClaim::default() },
+        &ClaimPlaces::supply(&placed).unwrap(),
+    );
     fs::write(dir.path().join(STATE_FILE), ledger.to_text()).unwrap();
     (dir, policy, placed)
 }

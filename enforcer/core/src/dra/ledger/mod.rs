@@ -78,7 +78,7 @@ pub struct PreparedClaim {
     pub uid: ClaimUid,
     /// Its namespace.
     pub namespace: String,
-    /// Its name; empty if only its CPUs are known ([`Self::is_recovered`]).
+    /// Its name; empty if it is not known ([`Self::is_recovered`]).
     pub name: String,
     /// Consumers at the latest request of the kubelet.
     pub consumers: Vec<ClaimConsumer>,
@@ -138,7 +138,7 @@ impl PreparedResult {
 impl PreparedClaim {
     /// Its namespace and name, for messages.
     pub fn full_name(&self) -> String {
-        if self.is_recovered() {
+        if self.name.is_empty() {
             return format!("with uid {}", self.uid);
         }
         format!("{}/{}", self.namespace, self.name)

@@ -34,7 +34,7 @@ impl ClaimLedger {
         let is_unneeded = |claim: &&PreparedClaim| {
             let found = evidence(claim);
             let has_ended = claim.boot_id != *boot || !found.has_container;
-            // Without its name the API server cannot be asked.
+            // Its name may not be known, so the API server is not asked.
             let is_gone = found.is_gone_from_api || claim.is_recovered();
             has_ended && !found.is_held_by_kubelet && is_gone
         };

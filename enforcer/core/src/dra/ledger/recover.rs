@@ -1,12 +1,13 @@
-//! Claims of which only their CPUs are known, because the state file was lost or damaged.
+//! Claims of which only CPUs and name are known, because the state file was lost or damaged.
 //!
 //! Problem: containers of prepared claims go on when the state is lost, and the kubelet does not ask again
-//! for a pod that runs. Idea: a CDI file names the CPUs of its claim, so the claim is taken up with these and
-//! without a name. Nothing else gets the CPUs, over further restarts too. The claim is whole again when it is
-//! prepared once more, and keeps the same CPUs then.
+//! for a pod that runs. Idea: a CDI file names its claim and the CPUs, so the claim is taken up with these.
+//! Nothing else gets the CPUs, over further restarts too. The claim is whole again when it is prepared once
+//! more, and keeps the same CPUs then: the shell does that as soon as the API server answers, and the kubelet
+//! where the file has no name.
 //!
 //! Invariants: a recovered claim is promised nothing but CPUs that it has, answers no request, and gives
-//! containers nothing. It leaves as other claims do; since it has no name, the API server cannot be asked.
+//! containers nothing. It leaves as other claims do.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,24 +17,24 @@ use super::{
     ClaimLedger, ClaimResult, ClaimUid, ConsumedAmounts, DeviceName, MAX_CLAIMS, PlaceAmounts, PreparedClaim,
     PreparedResult,
 };
-use crate::dra::{ClaimOptions, ClaimSupply};
+use crate::dra::{ClaimOptions, ClaimSupply, cdi::WrittenClaim};
 
 impl PreparedClaim {
-    /// Whether only its CPUs are known.
-    pub const fn is_recovered(&self) -> bool {
-        self.name.is_empty()
+    /// Whether only its CPUs and perhaps its name are known. Each request of a claim has a name.
+    pub fn is_recovered(&self) -> bool {
+        self.results.iter().all(|result| result.result.request.is_empty())
     }
 }
 
 impl ClaimLedger {
-    /// Takes up a claim that has these CPUs, as far as no other claim has them and the machine does. A known
-    /// claim stays as it is.
-    pub fn recover(&mut self, uid: ClaimUid, cpus: &CpuSet, supply: &ClaimSupply) {
+    /// Takes up a claim with the CPUs of its file, as far as no other claim has them and the machine does. A
+    /// known claim stays as it is.
+    pub fn recover(&mut self, uid: ClaimUid, written: &WrittenClaim, supply: &ClaimSupply) {
         if self.claims.contains_key(&uid) || self.claims.len() >= MAX_CLAIMS {
             return;
         }
         let mut by_node = BTreeMap::<NodeId, CpuSet>::new();
-        for cpu in cpus.difference(&self.exclusive_cpus()).iter() {
+        for cpu in written.cpus.difference(&self.exclusive_cpus()).iter() {
             if let Some(place) = supply.layout().place(cpu) {
                 by_node.entry(place.node).or_default().extend(&[cpu].into_iter().collect());
             }
@@ -52,8 +53,8 @@ impl ClaimLedger {
         };
         let claim = PreparedClaim {
             uid: uid.clone(),
-            namespace: String::new(),
-            name: String::new(),
+            namespace: written.namespace.clone(),
+            name: written.name.clone(),
             consumers: Vec::new(),
             results: by_node.into_iter().map(result).collect(),
             boot_id: self.boot_id.clone(),
@@ -90,8 +91,12 @@ mod tests {
     /// A ledger that has lost everything but the CPUs 3-6 of claim `a`.
     fn recovered() -> ClaimLedger {
         let mut ledger = ClaimLedger::new("n1", "boot");
-        ledger.recover(uid("a"), &"3-6".parse().unwrap(), &machine());
+        ledger.recover(uid("a"), &with_cpus("3-6"), &machine());
         ledger
+    }
+
+    fn with_cpus(cpus: &str) -> WrittenClaim {
+        WrittenClaim { cpus: cpus.parse().unwrap(), ..WrittenClaim::default() }
     }
 
     fn prepare(ledger: &mut ClaimLedger, name: &str, count: u64) -> PrepareDecision {
@@ -134,7 +139,7 @@ mod tests {
         let ledger = recovered();
         let mut again = ClaimLedger::from_text(&ledger.to_text(), "n1", "boot").unwrap();
         assert_eq!(again, ledger);
-        again.recover(uid("b"), &"6-8".parse().unwrap(), &machine());
+        again.recover(uid("b"), &with_cpus("6-8"), &machine());
         assert_eq!(again.claim(&uid("b")).unwrap().cpus().to_string(), "7-8", "CPU 6 is of claim a");
         assert_eq!(again.claim(&uid("b")).unwrap().nodes().to_string(), "0-1");
         // A CPU that goes is not replaced: it is not known what was promised.
@@ -161,6 +166,21 @@ mod tests {
         assert_eq!(ledger.release_orphans(0, |_| evidence(true)), []);
         assert_eq!(ledger.release_orphans(1_000, |_| evidence(false)), []);
         assert_eq!(ledger.release_orphans(1_300, |_| evidence(false)).len(), 1);
+    }
+
+    #[test]
+    fn name_of_the_file_is_known_and_makes_it_no_whole_claim() {
+        let mut ledger = ClaimLedger::new("n1", "boot");
+        for (id, cpus) in [("a", "3-6"), ("b", "")] {
+            let written = WrittenClaim { namespace: "shop".into(), name: id.into(), ..with_cpus(cpus) };
+            ledger.recover(uid(id), &written, &machine());
+            let claim = ledger.claim(&uid(id)).unwrap();
+            assert!(claim.is_recovered());
+            assert_eq!(claim.full_name(), format!("shop/{id}"));
+        }
+        assert_eq!(ClaimLedger::from_text(&ledger.to_text(), "n1", "boot").unwrap(), ledger);
+        assert_eq!(prepare(&mut ledger, "a", 4), PrepareDecision::Prepared);
+        assert!(!ledger.claim(&uid("a")).unwrap().is_recovered());
     }
 
     #[test]

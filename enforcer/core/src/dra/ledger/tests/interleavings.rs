@@ -4,7 +4,10 @@ use numa_topology::id::CpuId;
 use proptest::prelude::*;
 
 use super::*;
-use crate::dra::ClaimOptions;
+use crate::dra::{
+    ClaimOptions,
+    cdi::{self, written_claim},
+};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -209,7 +212,8 @@ impl Course {
         let before =
             std::mem::replace(&mut self.ledger, ClaimLedger::new("n1", &format!("boot {}", self.boot)));
         for claim in before.claims() {
-            self.ledger.recover(claim.uid.clone(), &claim.cpus(), &self.machine);
+            let written = written_claim(&cdi::file(claim, false).text).unwrap();
+            self.ledger.recover(claim.uid.clone(), &written, &self.machine);
         }
         prop_assert_eq!(self.ledger.exclusive_cpus(), before.exclusive_cpus());
         for claim in before.claims() {
