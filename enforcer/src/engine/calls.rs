@@ -9,7 +9,7 @@
 //! The answer has the cpuset of the call's container, and the CPUs that others must give up at once.
 //! Additional CPUs and all memory nodes are for turns, which check first and restore pins. The next turn also
 //! corrects what a late answer missed: it compares every container with its grant. While enforcement is
-//! paused answers change nothing: an update gets the container's former cpuset, and the turn after the pause
+//! paused answers change no cpuset: an update gets the container's former one, and the turn after the pause
 //! writes the rest.
 //!
 //! A container with a foreign cpuset owner gets "no change" at its creation and at every update. The same
@@ -32,7 +32,7 @@ use numa_topology::set::{CpuSet, NodeSet};
 use tokio::sync::mpsc;
 
 use self::messages::{
-    STOPPED, add_claimed, announced, both, listed, mount, resources, resources_of, share, shares, update_of,
+    STOPPED, announced, both, listed, mount, resources, resources_of, share, shares, update_of,
 };
 use super::{
     exposure::ResourceFiles,
@@ -150,14 +150,17 @@ impl Answering<'_> {
         left.extend(occupied);
         let mut settled =
             state.run_placement("synchronize", |known, node| known.synchronize(node, all, &left));
+        for container in containers {
+            state.note_limits(&container.id, resources_of(container));
+        }
         let noting = state.changes(settled.others.keys());
         drop(state);
         let pins = self.leave_running(&mut settled.others, None);
         self.placed.await_noted(noting.and(pins));
         let mut state = self.placed.lock();
         let answer = answer_of(&mut state, None, None, settled);
-        send(&mut state, "synchronize", reply, answer);
         drop(state);
+        self.send("synchronize", reply, answer);
         self.placed.report_supply();
         self.exposure.only(|id| there.contains(id) || left.iter().any(|cgroup| cgroup.as_str().contains(id)));
     }
@@ -196,12 +199,16 @@ impl Answering<'_> {
         let mut answer = answer_of(&mut state, None, mounts, settled);
         if let Some(adjust) = &mut answer.adjust {
             share(adjust, state.shares(&new.id), has);
-            if let Some(place) = state.claims.place(&new.id) {
-                let limits = resources_of(container).map(|asked| asked.hugepage_limits.as_slice());
-                add_claimed(adjust, place, limits.unwrap_or_default(), true);
-            }
         }
-        send(&mut state, "create", reply, answer);
+        // Also without a place while enforcement is paused: the limits are part of the creation.
+        if answer.adjust.is_some() || state.overrides.is_frozen() {
+            let wanted = resources_of(container).cloned().unwrap_or_default();
+            let mut adjust = answer.adjust.take().unwrap_or_default();
+            state.add_limits(&new.id, &mut adjust, &wanted, true);
+            answer.adjust = Some(adjust).filter(|adjust| *adjust != LinuxResources::default());
+        }
+        drop(state);
+        self.send("create", reply, answer);
     }
 
     /// Containers with cpusets that still have these exclusive CPUs of a claim, with what they are to have:
@@ -233,7 +240,7 @@ impl Answering<'_> {
 
     fn update(&self, subject: NriSubject, wanted: LinuxResources, reply: Reply) {
         self.know(&subject);
-        let limits = wanted.hugepage_limits.clone();
+        let limits = wanted.clone();
         let id = subject.container.id.clone();
         let has = shares(Some(&wanted)).or_else(|| shares(resources_of(&subject.container)));
         let told = wanted_cpuset(&wanted);
@@ -252,21 +259,25 @@ impl Answering<'_> {
             own = state.cpuset(&id).unwrap_or_default();
         }
         let mut answer = answer_of(&mut state, Some((id.clone(), own)), None, settled);
-        for update in answer.updates.iter_mut().filter(|update| update.container_id == id) {
-            if let Some(resources) = update.linux.as_mut().and_then(|linux| linux.resources.as_mut()) {
-                share(resources, state.shares(&id), has);
-                if let Some(place) = state.claims.place(&id).filter(|_| !state.overrides.is_frozen()) {
-                    add_claimed(resources, place, &limits, false);
-                }
-            }
+        let told = answer.updates.iter().position(|update| update.container_id == id);
+        let mut update =
+            told.map_or_else(|| update_of(id.clone(), &Cpuset::default()), |at| answer.updates.remove(at));
+        let resources = update.linux.get_or_insert_default().resources.get_or_insert_default();
+        if told.is_some() {
+            share(resources, state.shares(&id), has);
         }
-        send(&mut state, "update", reply, answer);
+        state.add_limits(&id, resources, &limits, false);
+        if told.is_some() || changes_limits(resources) {
+            answer.updates.push(update);
+        }
+        drop(state);
+        self.send("update", reply, answer);
     }
 
     /// A runtime announces a stop at its begin: the grant is free only when the last process is gone.
     fn stop(&self, id: &str, reply: Reply) {
         if self.placed.leaves(id) {
-            send(&mut self.placed.lock(), "stop", reply, NriAnswer::default());
+            self.send("stop", reply, NriAnswer::default());
             return;
         }
         let (mut settled, noting) = {
@@ -279,7 +290,8 @@ impl Answering<'_> {
         self.placed.await_noted(noting.and(pins));
         let mut state = self.placed.lock();
         let answer = answer_of(&mut state, None, None, settled);
-        send(&mut state, "stop", reply, answer);
+        drop(state);
+        self.send("stop", reply, answer);
     }
 
     /// The cgroup exists now; the next turn corrects it.
@@ -336,7 +348,31 @@ impl Answering<'_> {
             state.originals.set_original_cpuset(cgroup, one.set_to().clone());
         }
         state.run_placement("late", |containers, node| containers.create(node, &one));
+        state.note_limits(&one.id, resources_of(container));
         state.requests.early_turn.request();
+    }
+
+    /// Adds limits that claims give and that runtimes were not told, as those of containers that were created
+    /// during a pause, for containers that have their cpusets by now; then sends the answer.
+    fn send(&self, call: &'static str, reply: Reply, mut answer: NriAnswer) {
+        let missing = self.placed.lock().containers_with_missing_limits();
+        let shown = self.placed.shown(missing.iter().map(|(_, cgroup, _)| cgroup));
+        let mut state = self.placed.lock();
+        for (id, cgroup, goal) in missing {
+            let told = answer.updates.iter_mut().find(|update| update.container_id == id);
+            if let Some(linux) = told.and_then(|update| update.linux.as_mut()) {
+                state.add_missing_limits(&id, linux.resources.get_or_insert_default());
+                continue;
+            }
+            // The runtime writes both sets, so these are the present ones.
+            let Some(now) = shown.get(&cgroup).filter(|now| now.cpus == goal.cpus) else { continue };
+            let mut update = update_of(id.clone(), now);
+            let linux = update.linux.get_or_insert_default();
+            state.add_missing_limits(&id, linux.resources.get_or_insert_default());
+            state.note_answers([&id].into_iter());
+            answer.updates.push(update);
+        }
+        send(&mut state, call, reply, answer);
     }
 
     /// Fills in the current cpusets of these containers.
@@ -354,6 +390,11 @@ fn wanted_cpuset(wanted: &LinuxResources) -> Cpuset {
     let cpus = cpu.and_then(|cpu| cpu.cpus.parse().ok()).filter(|cpus: &CpuSet| !cpus.is_empty());
     let mems = cpu.and_then(|cpu| cpu.mems.parse().ok()).filter(|mems: &NodeSet| !mems.is_empty());
     Cpuset { cpus, mems }
+}
+
+/// Whether a runtime is to set a quota or limits of huge pages.
+fn changes_limits(resources: &LinuxResources) -> bool {
+    !resources.hugepage_limits.is_empty() || resources.cpu.as_ref().is_some_and(|cpu| cpu.quota.is_some())
 }
 
 fn resize(state: &mut Ledger, subject: NriSubject, wanted: LinuxResources) -> CallOutcome {

@@ -44,6 +44,7 @@ use enforcer_report::{
     tick::ContainerNames,
 };
 
+mod claim_limits;
 mod claims;
 mod current_claims;
 mod explained;

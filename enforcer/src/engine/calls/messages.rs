@@ -5,7 +5,7 @@
 use std::{collections::HashMap, path::Path};
 
 use enforcer_core::{
-    dra::binding::{ContainerPlace, named_claims},
+    dra::binding::named_claims,
     hosted::{Announced, Cpuset},
     owner::KnownContainer,
     parse::scalar,
@@ -13,8 +13,7 @@ use enforcer_core::{
 
 use enforcer_runtime::nri::{
     api::{
-        Container, ContainerUpdate, HugepageLimit, LinuxCpu, LinuxResources, LinuxUpdate, Mount, OptionalInt,
-        OptionalUint, PodSandbox,
+        Container, ContainerUpdate, LinuxCpu, LinuxResources, LinuxUpdate, Mount, OptionalUint, PodSandbox,
     },
     marks::known,
     request::{container_cgroup, pod_request},
@@ -22,9 +21,6 @@ use enforcer_runtime::nri::{
 
 /// Where a container finds its resource files.
 const EXPOSED_AT: &str = "/.numa-enforcer";
-
-/// `cpu.cfs_quota_us` without a limit.
-const NO_QUOTA: i64 = -1;
 
 /// `CONTAINER_STOPPED` of NRI.
 pub(super) const STOPPED: i32 = 4;
@@ -75,37 +71,6 @@ pub(super) fn shares(resources: Option<&LinuxResources>) -> Option<u64> {
 pub(super) fn share(resources: &mut LinuxResources, given: Option<u64>, has: Option<u64>) {
     if let Some(given) = given.filter(|given| has.is_some_and(|has| has != *given)) {
         resources.cpu.get_or_insert_default().shares = Some(OptionalUint { value: given });
-    }
-}
-
-/// Sets the CPU quota and the limits of huge pages that resource claims give. `limits` are those of the
-/// runtime's caller; one below the claims' amount becomes as large. Sizes without one are set for a new
-/// container alone: later they stay as they are.
-pub(super) fn add_claimed(
-    resources: &mut LinuxResources,
-    place: &ContainerPlace,
-    limits: &[HugepageLimit],
-    is_new: bool,
-) {
-    if place.lifts_quota {
-        resources.cpu.get_or_insert_default().quota = Some(OptionalInt { value: NO_QUOTA });
-    }
-    for (bytes_of_page, claimed) in &place.hugepages {
-        let page_size = hugepage_size(*bytes_of_page);
-        let own = limits.iter().find(|limit| limit.page_size == page_size);
-        if is_new || own.is_some() {
-            let limit = own.map_or(0, |limit| limit.limit).max(*claimed);
-            resources.hugepage_limits.push(HugepageLimit { page_size, limit });
-        }
-    }
-}
-
-/// Name of a size of huge pages in limits of the runtime: `2MB`, as the kernel names its controls.
-fn hugepage_size(bytes: u64) -> String {
-    match bytes {
-        bytes if bytes >= 1 << 30 => format!("{}GB", bytes >> 30),
-        bytes if bytes >= 1 << 20 => format!("{}MB", bytes >> 20),
-        bytes => format!("{}KB", bytes >> 10),
     }
 }
 

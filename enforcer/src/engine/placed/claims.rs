@@ -26,7 +26,7 @@ use numa_placement::{Allocations, Grant, Holder, Inventory};
 use numa_topology::set::CpuSet;
 use tokio::sync::watch;
 
-use super::{Ledger, SharedLedger};
+use super::{Ledger, SharedLedger, claim_limits::RuntimeLimits};
 use crate::dra::ClaimPlaces;
 use enforcer_report::{
     claims::{ClaimCallTotals, ClaimedNodeReport, ClaimsReport},
@@ -60,6 +60,8 @@ struct NamingContainer {
     named: BTreeSet<ClaimUid>,
     /// What it has of them.
     place: Option<ContainerPlace>,
+    /// What its runtime has for it.
+    limits: RuntimeLimits,
 }
 
 /// What the claims give a container.
@@ -76,6 +78,17 @@ impl HeldClaims {
     /// What the claims of a container give it.
     pub(in crate::engine) fn place(&self, id: &str) -> Option<&ContainerPlace> {
         self.naming.get(id)?.place.as_ref()
+    }
+
+    /// What containers have of their claims, and the limits that their runtimes have for them.
+    pub(super) fn limits(&self) -> impl Iterator<Item = (&str, &ContainerPlace, &RuntimeLimits)> {
+        let naming = self.naming.iter();
+        naming.filter_map(|(id, naming)| Some((id.as_str(), naming.place.as_ref()?, &naming.limits)))
+    }
+
+    /// The limits that the runtime has for a container that names claims.
+    pub(super) fn limits_mut(&mut self, id: &str) -> Option<&mut RuntimeLimits> {
+        Some(&mut self.naming.get_mut(id)?.limits)
     }
 
     /// Forgets containers that are not among these; returns whether there was one.
@@ -112,7 +125,8 @@ impl HeldClaims {
             self.doubtful.extend(doubtful);
             self.count_change();
         }
-        let naming = NamingContainer { pod_uid: pod_uid.to_owned(), named: named.clone(), place };
+        let limits = self.naming.remove(id).map(|naming| naming.limits).unwrap_or_default();
+        let naming = NamingContainer { pod_uid: pod_uid.to_owned(), named: named.clone(), place, limits };
         self.naming.insert(id.to_owned(), naming);
         grant
     }

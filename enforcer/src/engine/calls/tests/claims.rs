@@ -236,3 +236,91 @@ fn published_inputs_have_each_exclusive_cpu_once() {
     let once: Vec<_> = allocations.iter().filter(|(_, grant)| !grant.exclusive.is_empty()).collect();
     assert_eq!((once.len(), &once[0].1.exclusive), (1, &cpus));
 }
+
+/// Eight CPUs on two nodes with huge pages, and a claim `a` of the pod `one`: two CPUs of node 1 and 8 MiB of
+/// huge pages.
+fn with_hugepages() -> (Fixture, SharedLedger, CpuSet) {
+    let host = Fixture::new(true);
+    let machine = Machine::new().sockets(2).cores(4).threads(1).hugepages(2 << 20, 64).build();
+    let policy: Policy = toml::from_str("nri.place = true").unwrap();
+    let inventory = Inventory::new(machine, Vec::new(), &policy.placement).unwrap();
+    let placed = SharedLedger::default();
+    placed.apply_policy(Some(Arc::new(inventory)), &policy, true);
+    placed.adopt(CpusetTree::new(&host.layout.cpuset.path, true), BTreeMap::new());
+    let supply = placed.supply().unwrap();
+    let consumed = json!({"numa-enforcer.io/cpu": "2", "numa-enforcer.io/hugepages2Mi": "8Mi"});
+    let ledger = with_claim(no_claims(), &supply, ("a", 1, "one"), &consumed);
+    placed.hold(&ledger, &supply).unwrap();
+    (host, placed, ledger.exclusive_cpus())
+}
+
+/// The container of the claim, whose pod asked for no huge pages.
+fn without_hugepages() -> Box<NriSubject> {
+    let mut subject = naming("one");
+    let resources = subject.container.linux.as_mut().unwrap().resources.as_mut().unwrap();
+    resources.hugepage_limits = vec![HugepageLimit { page_size: "2MB".into(), limit: 0 }];
+    subject
+}
+
+fn limit(bytes: u64) -> Vec<HugepageLimit> {
+    vec![HugepageLimit { page_size: "2MB".into(), limit: bytes }]
+}
+
+/// `CPUs/NODES`, the quota and the limits of huge pages of a container in an answer.
+fn told_of(answer: &NriAnswer, id: &str) -> Option<(String, Option<i64>, Vec<HugepageLimit>)> {
+    let update = answer.updates.iter().find(|update| update.container_id == id)?;
+    let resources = update.linux.as_ref()?.resources.as_ref();
+    Some((cpuset(resources), quota(resources), resources?.hugepage_limits.clone()))
+}
+
+#[test]
+fn a_container_of_a_claim_has_its_huge_pages_during_a_pause_and_no_quota_after_it() {
+    let (host, placed, cpus) = with_hugepages();
+    let gate = Gate::default();
+    gate.close(None);
+    let create = |subject| ask_behind(&gate, &placed, |reply| NriCall::Create { subject, reply });
+    let adjust = create(without_hugepages()).adjust.unwrap();
+    assert_eq!(adjust.hugepage_limits, limit(8 << 20), "the pod was promised them");
+    assert_eq!(
+        (cpuset(Some(&adjust)), quota(Some(&adjust))),
+        (String::new(), None),
+        "its CPUs are no place yet"
+    );
+    runs(&placed, "one");
+    host.cgroup(&source::cgroup_of("one", ""), "0-7\n", "0-1\n");
+    gate.close(None);
+    let other = || subject("other", "/besteffort", None);
+    assert_eq!(told_of(&create(other()), "id-one"), None);
+
+    gate.open();
+    let call =
+        || ask_behind(&gate, &placed, |reply| NriCall::Stop { subject: subject("x", "", None), reply });
+    assert_eq!(told_of(&call(), "id-one"), None, "no turn has set its CPUs");
+    let on_nodes = |mems: &str| {
+        host.cgroup(&source::cgroup_of("one", ""), &format!("{cpus}\n"), &format!("{mems}\n"));
+    };
+    on_nodes("0-1");
+    let expected = (format!("{cpus}/0-1"), Some(-1), Vec::new());
+    assert_eq!(told_of(&call(), "id-one"), Some(expected), "the pages are for a turn");
+    assert_eq!(told_of(&call(), "id-one"), None, "once");
+    // A quota that is lifted stays so during the next pause.
+    gate.close(None);
+    let subject = without_hugepages();
+    let updated = ask_behind(&gate, &placed, |reply| NriCall::Update { subject, wanted: amounts(2), reply });
+    assert_eq!(told_of(&updated, "id-one").unwrap().1, Some(-1));
+}
+
+#[test]
+fn a_container_that_was_created_without_the_link_gets_its_limits_with_the_list() {
+    let (host, placed, cpus) = with_hugepages();
+    host.cgroup(&source::cgroup_of("one", ""), "0-7\n", "0-1\n");
+    let NriSubject { pod, container } = *without_hugepages();
+    let answer = ask(&placed, |reply| NriCall::Synchronize {
+        runtime: RuntimeVersion::default(),
+        pods: vec![pod],
+        containers: vec![container],
+        reply,
+    });
+    let (set, quota, limits) = told_of(&answer, "id-one").unwrap();
+    assert_eq!((set.split('/').next(), quota, limits), (Some(&*cpus.to_string()), Some(-1), limit(8 << 20)));
+}
