@@ -8,9 +8,12 @@
 //!
 //! The shell calls [`bind`] at creation and update of a container and when it corrects one. For a claim in
 //! [`Bound::doubtful`] it reads the claim again and calls [`ClaimLedger::prepare`], which takes up a pod that
-//! was added; then, for a claim that is reserved for something with pods of its own, it asks the kubelet's
-//! pod-resources. It calls once more with the claims that these name as `confirmed`. It counts
-//! [`Bound::spoofed`] and what is still doubtful then, and never logs values of variables.
+//! was added. It counts [`Bound::spoofed`] and what is still doubtful then, and never logs values of
+//! variables.
+//!
+//! The API server's list of pods is the only evidence: pod and claim are named there by uid. The kubelet's
+//! pod-resources could also say which pods of a group have a claim, but by names, which another pod may have
+//! had before. The driver refuses claims of groups alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,8 +41,6 @@ pub struct ContainerHints<'a> {
     pub pod_uid: &'a str,
     /// Claims that it names ([`named_claims`]).
     pub named: &'a BTreeSet<ClaimUid>,
-    /// Claims that the kubelet names for this container; they count for claims of groups of pods alone.
-    pub confirmed: &'a BTreeSet<ClaimUid>,
 }
 
 /// The claims of a container, and what it gets of them.
@@ -115,9 +116,7 @@ pub fn bind(hints: &ContainerHints<'_>, ledger: &ClaimLedger, supply: &ClaimSupp
 
 fn may_have(claim: &PreparedClaim, hints: &ContainerHints<'_>) -> bool {
     let is_pod = |consumer: &ClaimConsumer| matches!(consumer, ClaimConsumer::Pod { uid, .. } if uid == hints.pod_uid && !uid.is_empty());
-    let is_other = |consumer: &ClaimConsumer| matches!(consumer, ClaimConsumer::Other { .. });
-    let is_confirmed = claim.consumers.iter().any(is_other) && hints.confirmed.contains(&claim.uid);
-    claim.consumers.iter().any(is_pod) || is_confirmed
+    claim.consumers.iter().any(is_pod)
 }
 
 /// Nodes that the claim's memory belongs on, for its variable.

@@ -138,7 +138,7 @@ impl HeldClaims {
     fn look_up(&self, id: &str, pod_uid: &str, named: &BTreeSet<ClaimUid>) -> ClaimedContainer {
         let mut found = ClaimedContainer::default();
         let Some((ledger, supply)) = &self.held else { return found };
-        let bound = bind(&ContainerHints { pod_uid, named, confirmed: &BTreeSet::new() }, ledger, supply);
+        let bound = bind(&ContainerHints { pod_uid, named }, ledger, supply);
         found.doubtful = bound.doubtful;
         let Some(mut place) = bound.place else { return found };
         // A promise that containers share counts once.
@@ -151,7 +151,7 @@ impl HeldClaims {
         if bound.claims.iter().any(counts_elsewhere) {
             let own: BTreeSet<ClaimUid> =
                 bound.claims.iter().filter(|claim| !counts_elsewhere(claim)).cloned().collect();
-            let hints = ContainerHints { pod_uid, named: &own, confirmed: &BTreeSet::new() };
+            let hints = ContainerHints { pod_uid, named: &own };
             place.memory = bind(&hints, ledger, supply).place.map(|own| own.memory).unwrap_or_default();
         }
         let names = bound.claims.iter().filter_map(|uid| ledger.claim(uid)).map(PreparedClaim::full_name);

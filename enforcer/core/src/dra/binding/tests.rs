@@ -37,13 +37,12 @@ impl Node {
 
     /// What a container of the pod `pod-a` gets by these variables.
     fn bind(&self, variables: &[&str]) -> Bound {
-        self.hinted(&[], variables, &[])
+        self.hinted(&[], variables)
     }
 
-    fn hinted(&self, devices: &[&str], variables: &[&str], confirmed: &[&str]) -> Bound {
-        let confirmed = confirmed.iter().filter_map(|uid| ClaimUid::parse(uid)).collect();
+    fn hinted(&self, devices: &[&str], variables: &[&str]) -> Bound {
         let named = named_claims(devices.iter().copied(), variables.iter().copied());
-        let hints = ContainerHints { pod_uid: "pod-a", named: &named, confirmed: &confirmed };
+        let hints = ContainerHints { pod_uid: "pod-a", named: &named };
         bind(&hints, &self.ledger, &self.supply)
     }
 
@@ -83,19 +82,16 @@ fn hints_that_are_not_proven_give_nothing() {
     let forged = node.bind(&["NUMA_ENFORCER_CLAIM_b=0-31;0-1", "NUMA_ENFORCER_CLAIM_gone=1;0"]);
     assert_eq!((forged.place, forged.claims.len(), forged.spoofed), (None, 0, 1));
     assert_eq!(forged.doubtful, [ClaimUid::parse("b").unwrap()]);
-    let confirmed = node.hinted(&[], &["NUMA_ENFORCER_CLAIM_b=;"], &["b"]);
-    assert_eq!(confirmed.place, None, "the claim is reserved for pods, and this one is not among them");
     let mut group = claim("g", vec![result("ne-numa0", cpus(2), &json!({}))]);
     group.consumers = vec![ClaimConsumer::Other { resource: "podgroups".into(), uid: "x".into() }];
     node.prepare(&group);
-    let of_group = |confirmed: &[&str]| node.hinted(&[], &["NUMA_ENFORCER_CLAIM_g=;"], confirmed);
-    assert_eq!((of_group(&[]).place, of_group(&["b"]).doubtful.len()), (None, 1));
-    assert_eq!(of_group(&["g"]).place.unwrap().exclusive_cpus.to_string(), "1,17");
-    let by_device = node.hinted(&["vendor.com/gpu=0"], &["NUMA_ENFORCER_CLAIM_a=1;1"], &[]);
+    let of_group = node.bind(&["NUMA_ENFORCER_CLAIM_g=;"]);
+    assert_eq!((of_group.place, of_group.doubtful.len()), (None, 1), "its pods are not known by uid");
+    let by_device = node.hinted(&["vendor.com/gpu=0"], &["NUMA_ENFORCER_CLAIM_a=1;1"]);
     assert_eq!(by_device, Bound::default(), "a runtime that names devices needs no variable");
-    let named = node.hinted(&["numa-enforcer.io/place=claim-a"], &[], &[]);
+    let named = node.hinted(&["numa-enforcer.io/place=claim-a"], &[]);
     assert_eq!(named.claims.len(), 1);
-    let foreign = node.hinted(&["numa-enforcer.io/place=claim-b"], &[], &[]);
+    let foreign = node.hinted(&["numa-enforcer.io/place=claim-b"], &[]);
     assert_eq!((foreign.place, foreign.doubtful.len()), (None, 1), "annotations of pods can set devices");
     assert_eq!(node.bind(&[]), Bound::default());
 }

@@ -146,11 +146,8 @@ mod tests {
         let repairs = again.settle(&supply("sockets:2 cores:8", &BudgetOptions::default(), "4"));
         assert_eq!((repairs.len(), repairs[0].missing), (1, 0));
         assert_eq!(again.claim(&uid("a")).unwrap().cpus().to_string(), "3,5-6");
-        let hints = ContainerHints {
-            pod_uid: "",
-            named: &named_claims(["numa-enforcer.io/place=claim-a"], []),
-            confirmed: &[uid("a")].into(),
-        };
+        let hints =
+            ContainerHints { pod_uid: "", named: &named_claims(["numa-enforcer.io/place=claim-a"], []) };
         let bound = bind(&hints, &again, &machine());
         assert_eq!((bound.place, bound.doubtful), (None, vec![uid("a")]));
     }
