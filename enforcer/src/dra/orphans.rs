@@ -31,7 +31,10 @@ impl ClaimDriver {
     ///
     /// # Errors
     /// If that cannot be written.
-    pub async fn release_orphans(&self, used: &ClaimsInUse) -> Result<Vec<Arc<PreparedClaim>>, String> {
+    pub async fn release_orphans(
+        self: &Arc<Self>,
+        used: &ClaimsInUse,
+    ) -> Result<Vec<Arc<PreparedClaim>>, String> {
         let unused = self.claims_but(|claim| used.contains(&claim.uid));
         let mut gone = BTreeSet::new();
         for claim in unused {
@@ -43,11 +46,13 @@ impl ClaimDriver {
                 Ok(Err(_)) | Err(_) => break,
             }
         }
-        self.give_up_orphans(|claim| OrphanEvidence {
+        let used = used.clone();
+        let evidence = move |claim: &PreparedClaim| OrphanEvidence {
             has_container: used.by_containers.contains(&claim.uid),
             is_held_by_kubelet: used.by_kubelet.contains(&claim.uid),
             is_gone_from_api: gone.contains(&claim.uid),
-        })
+        };
+        self.decision(None, move |driver| driver.give_up_orphans(evidence)).await.flatten()
     }
 
     /// The claims of the ledger that this text of the kubelet names.
@@ -69,7 +74,6 @@ impl ClaimDriver {
         &self,
         evidence: impl Fn(&PreparedClaim) -> OrphanEvidence,
     ) -> Result<Vec<Arc<PreparedClaim>>, String> {
-        let mut is_unwritten = self.deciding();
         let supply = self.newest_supply();
         let mut next = self.state().ledger.clone();
         let released = next.release_orphans(self.age().as_secs(), evidence);
@@ -80,14 +84,17 @@ impl ClaimDriver {
         }
         next.settle(&supply);
         if let Err(error) = self.store().write(&next) {
-            *is_unwritten = true;
+            self.state().is_unwritten = true;
             return Err(error.to_string());
         }
         // Also the files of claims that have got CPUs now; what fails is caught up with.
-        *is_unwritten = self.store().tidy(&next).is_err();
+        let is_unwritten = self.store().tidy(&next).is_err();
         self.places().hold_all(&next, &supply);
-        self.state().ledger = next;
-        drop(is_unwritten);
+        {
+            let mut state = self.state();
+            state.is_unwritten = is_unwritten;
+            state.ledger = next;
+        }
         self.tell();
         Ok(released)
     }

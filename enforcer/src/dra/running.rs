@@ -24,6 +24,17 @@ pub(super) struct RunningCall<'a> {
     is_given_up: watch::Receiver<bool>,
 }
 
+/// Whether the claim of a call was given up, for a decision that outlives the call.
+#[derive(Debug)]
+pub(super) struct CallEnd(watch::Receiver<bool>);
+
+impl CallEnd {
+    /// Whether it was.
+    pub(super) fn is_given_up(&self) -> bool {
+        *self.0.borrow()
+    }
+}
+
 impl RunningCalls {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ClaimUid, watch::Sender<bool>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -49,6 +60,11 @@ impl RunningCall<'_> {
     /// Whether its claim was given up.
     pub(super) fn is_given_up(&self) -> bool {
         *self.is_given_up.borrow()
+    }
+
+    /// The same for later.
+    pub(super) fn end(&self) -> CallEnd {
+        CallEnd(self.is_given_up.clone())
     }
 
     /// Waits until its claim is given up.

@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use super::{
-    driver::{ClaimDriver, DriverSettings},
+    driver::{ClaimDriver, DriverCalls, DriverSettings},
     offer::DeviceOffer,
     orphans::ClaimsInUse,
     places::{ClaimPlaces, change},
@@ -170,7 +170,7 @@ impl DriverService {
         let registration = PluginRegistration::new(DRIVER, &self.endpoint);
         let notices = registration.notices();
         let (health, reports) = watch::channel(self.driver.health(&self.offer.devices(&*self.places)));
-        let plugin = DraPlugin::new(Arc::clone(&self.driver) as _, reports);
+        let plugin = DraPlugin::new(Arc::new(DriverCalls(Arc::clone(&self.driver))), reports);
         let methods = [Arc::new(plugin) as Arc<dyn GrpcMethods>, Arc::new(registration) as _];
         for (socket, methods) in self.listeners.into_iter().zip(methods) {
             if let Some(socket) = socket {
@@ -243,7 +243,7 @@ pub(super) async fn follow_machine<T: Send + Sync>(
     loop {
         tokio::select! {
             () = change(&mut machine) => {
-                let fault = driver.observe_machine(CpuSet::new()).err().map(|reason| {
+                let fault = driver.observe_machine(CpuSet::new()).await.err().map(|reason| {
                     Degraded::new("dra:state", reason, "after a restart some claims would have other CPUs")
                 });
                 send_if_different(&unwritten, fault);

@@ -97,13 +97,19 @@ impl ClaimStore {
         Ok(files)
     }
 
+    /// Whether the file of a claim is there as it is to be.
+    pub(super) fn has(&self, claim: &PreparedClaim) -> bool {
+        let file = cdi::file(claim, self.compatible);
+        fs::read(self.cdi.join(file.name)).is_ok_and(|there| there == file.text.as_bytes())
+    }
+
     /// Writes the file of a claim, unless it is there as it is to be.
     pub(super) fn add(&self, claim: &PreparedClaim) -> Result<(), FileError> {
-        let file = cdi::file(claim, self.compatible);
-        let path = self.cdi.join(file.name);
-        if fs::read(&path).is_ok_and(|there| there == file.text.as_bytes()) {
+        if self.has(claim) {
             return Ok(());
         }
+        let file = cdi::file(claim, self.compatible);
+        let path = self.cdi.join(file.name);
         create_above(&path)?;
         whole_file::replace(&path, file.text.as_bytes())
     }

@@ -139,8 +139,8 @@ impl Rig {
     }
 
     /// The driver of a daemon that knows the containers of its node.
-    fn driver(&self) -> ClaimDriver {
-        let driver = self.started();
+    fn driver(&self) -> Arc<ClaimDriver> {
+        let driver = Arc::new(self.started());
         driver.containers_known();
         driver
     }
@@ -161,9 +161,9 @@ impl Rig {
     }
 
     /// Containers without claims have these CPUs from now on, and the driver learns of it.
-    fn give(&self, driver: &ClaimDriver, cpus: &CpuSet) {
+    async fn give(&self, driver: &Arc<ClaimDriver>, cpus: &CpuSet) {
         self.places.given.lock().unwrap().clone_from(cpus);
-        driver.observe_machine(CpuSet::new()).unwrap();
+        driver.observe_machine(CpuSet::new()).await.unwrap();
     }
 
     fn held(&self) -> CpuSet {
@@ -227,7 +227,7 @@ async fn a_claim_waits_for_cpus_that_are_being_given_up_and_not_for_ever() {
     for (name, cpus) in [("a", 4), ("b", 4), ("c", 2)] {
         rig.has(name, object(name, 0, cpus, &["web"]));
     }
-    let driver = Arc::new(rig.driver());
+    let driver = rig.driver();
     driver.prepare(asked("a")).await.unwrap();
     let begun = Instant::now();
     let error = driver.prepare(asked("b")).await.unwrap_err();
@@ -265,7 +265,7 @@ async fn a_claim_that_has_lost_a_cpu_is_told_and_gets_one_that_is_given_back() {
     let mut changes = driver.changes();
     changes.borrow_and_update();
     let gone: CpuSet = had.iter().take(2).collect();
-    rig.give(&driver, &gone);
+    rig.give(&driver, &gone).await;
     assert!(changes.has_changed().unwrap());
     assert_eq!(sick(&driver), ["ne-numa0"]);
     driver.unprepare(asked("b")).await.unwrap();
@@ -281,8 +281,8 @@ async fn a_claim_that_waits_gets_cpus_that_the_machine_gains() {
     for (name, cpus) in [("a", 2), ("b", 4)] {
         rig.has(name, object(name, 0, cpus, &["web"]));
     }
-    let driver = Arc::new(rig.driver());
-    rig.give(&driver, &"0-1".parse().unwrap());
+    let driver = rig.driver();
+    rig.give(&driver, &"0-1".parse().unwrap()).await;
     driver.prepare(asked("a")).await.unwrap();
     let waiting = tokio::spawn({
         let driver = Arc::clone(&driver);
@@ -290,7 +290,7 @@ async fn a_claim_that_waits_gets_cpus_that_the_machine_gains() {
     });
     sleep(Duration::from_secs(2)).await;
     assert!(!waiting.is_finished());
-    rig.give(&driver, &CpuSet::new());
+    rig.give(&driver, &CpuSet::new()).await;
     assert_eq!(waiting.await.unwrap().unwrap().len(), 1);
 }
 

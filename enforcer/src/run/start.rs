@@ -255,7 +255,8 @@ fn prepare_claims(engine: &mut Engine, driver: OpenedDriver) -> io::Result<Drive
     let OpenedDriver { service, files, .. } = driver;
     let (faults, missing) = DriverFaults::channel();
     engine.report_claims(service.tally());
-    let runtime = Builder::new_current_thread().enable_all().build()?;
+    // The name of the threads that decide and write to the disk, one at a time.
+    let runtime = Builder::new_current_thread().enable_all().thread_name("claims-disk").build()?;
     threads::spawn(Role::Claims, move || runtime.block_on(service.run(faults)))?;
     engine.report_missing(missing);
     Ok(files)

@@ -19,7 +19,7 @@ async fn a_claim_whose_file_is_left_is_read_until_the_server_answers_and_keeps_i
     let taken = rig.store().take_over(("n1", "boot"), &supply).unwrap();
     assert!(taken.damage.unwrap().contains("1 claims have files"));
     rig.places.hold_all(&taken.ledger, &supply);
-    let driver = Arc::new(rig.driver());
+    let driver = rig.driver();
     let uid = ClaimUid::parse("uid-a").unwrap();
     assert_eq!(driver.recovered(), std::slice::from_ref(&uid));
 

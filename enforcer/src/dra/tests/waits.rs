@@ -153,10 +153,10 @@ async fn call_that_decides_after_its_claim_was_given_up_takes_nothing() {
     let claim = ClaimAllocation::read(&object("a", 0, 2, &["web"]), &context).unwrap();
     let late = driver.running.begin(&claim.uid);
     driver.unprepare(asked("a")).await.unwrap();
-    let error = driver.decide(&claim, &late).unwrap_err();
+    let error = driver.decide(&claim, &late.end()).unwrap_err();
     assert_eq!(error, "claim shop/a: the kubelet has given it up meanwhile");
     driver.prepare(asked("a")).await.unwrap();
-    assert!(driver.answer_again(&claim.uid, &late).is_err());
+    assert!(driver.answer_again(&claim.uid, &late.end()).is_err());
     assert_eq!(driver.exclusive_cpus().len(), 2);
 }
 
@@ -236,4 +236,69 @@ async fn claims_are_kept_while_the_server_does_not_say_or_the_disk_is_full() {
     fs::write(&state, kept).unwrap();
     assert_eq!(names(&driver.release_orphans(&unused).await.unwrap()), ["gone"]);
     assert_eq!(rig.cdi(), ["numa-enforcer.io-place_claim-uid-away.json"]);
+}
+
+/// A file whose reader waits until it is written: a disk that hangs, until the drop of this or for a minute.
+struct HangingFile(Option<std::sync::mpsc::Sender<()>>, Option<std::thread::JoinHandle<()>>);
+
+impl HangingFile {
+    fn new(path: &Path) -> Self {
+        let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+        assert!(made.success());
+        let (sender, dropped) = std::sync::mpsc::channel::<()>();
+        let path = path.to_owned();
+        let ending = std::thread::spawn(move || {
+            let _dropped = dropped.recv_timeout(Duration::from_mins(1));
+            let writer = fs::OpenOptions::new().write(true).open(&path).unwrap();
+            fs::remove_file(path).unwrap();
+            drop(writer);
+        });
+        Self(Some(sender), Some(ending))
+    }
+}
+
+impl Drop for HangingFile {
+    fn drop(&mut self) {
+        drop(self.0.take());
+        self.1.take().unwrap().join().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_keeps_only_what_has_to_be_written_waiting() {
+    let rig = Rig::new();
+    for name in ["a", "b", "c"] {
+        rig.has(name, object(name, 0, 2, &["web"]));
+    }
+    let driver = rig.driver();
+    let answer = driver.prepare(asked("a")).await.unwrap();
+    let disk = HangingFile::new(&rig.store().cdi.join("numa-enforcer.io-place_claim-uid-b.json"));
+    let writing = begun(&driver, "b");
+    while !read(&rig.store().state).contains("uid-b") {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let next = begun(&driver, "c");
+    // The kubelet asks again for what is prepared, with the API server and without it.
+    assert_eq!(driver.prepare(asked("a")).await.unwrap(), answer);
+    rig.api.0.lock().unwrap().remove("a");
+    assert_eq!(driver.prepare(asked("a")).await.unwrap(), answer);
+    assert_eq!(health(&driver), DeviceCondition::Healthy);
+    assert!(!writing.is_finished() && !next.is_finished(), "no answer before the write");
+    // A claim that is being given up is not answered as one that is there.
+    let ended = {
+        let driver = Arc::clone(&driver);
+        tokio::spawn(async move { driver.unprepare(asked("a")).await })
+    };
+    tokio::task::yield_now().await;
+    let late = begun(&driver, "a");
+    tokio::task::yield_now().await;
+    assert!(!ended.is_finished() && !late.is_finished());
+    drop(disk);
+    for call in [writing, next] {
+        assert_eq!(call.await.unwrap().unwrap().len(), 1);
+    }
+    ended.await.unwrap().unwrap();
+    late.abort();
+    assert!(!read(&rig.store().state).contains("uid-a"));
+    assert_eq!(driver.exclusive_cpus().len(), 4);
 }
