@@ -5,7 +5,8 @@
 //!
 //! Invariant: an answer is used again only where the node would give it again. A kubelet reads the `QoS`
 //! class and the amounts of a pod and nothing else. The engine of this daemon also reads its name, labels
-//! and annotations, so nothing is kept of nodes that it places.
+//! and annotations, so nothing is kept of nodes that it places. A pod that the view counts is not in its own
+//! way, but it is in the way of all others: its answer is for itself alone.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -42,37 +43,43 @@ impl PodKind {
 /// A node's answer to a pod.
 #[derive(Debug, Clone)]
 pub(super) struct NodeAnswer {
-    /// The view that gave it: its version, and whether it was stale.
-    given_by: (u64, bool),
+    /// The view that gave it: its version, and whether it was stale. `None` if it is no other pod's answer.
+    given_by: Option<(u64, bool)>,
     pub(super) verdict: Verdict,
     /// Number of CPUs that are free on the NUMA nodes of the place, those of the pod included.
     pub(super) left_over: usize,
 }
 
 impl NodeAnswer {
-    /// The answer of `ask`, or the known one if the view would give it again.
+    /// The answer of `ask` to a pod, or the known one if the view would give it again.
     pub(super) fn of(
         known: Option<Arc<Self>>,
         view: &NodeView,
-        now: Millis,
+        (pod, now): (&PodRequest, Millis),
         ask: impl FnOnce(&NodeView) -> Verdict,
     ) -> Arc<Self> {
-        known.filter(|known| known.is_of(view, now)).unwrap_or_else(|| Arc::new(Self::new(view, now, ask)))
+        let known = known.filter(|known| known.is_of(view, now));
+        known.unwrap_or_else(|| Arc::new(Self::new(view, (pod, now), ask)))
     }
 
-    /// The answer of `ask`.
-    pub(super) fn new(view: &NodeView, now: Millis, ask: impl FnOnce(&NodeView) -> Verdict) -> Self {
+    /// The answer of `ask` to a pod.
+    pub(super) fn new(
+        view: &NodeView,
+        (pod, now): (&PodRequest, Millis),
+        ask: impl FnOnce(&NodeView) -> Verdict,
+    ) -> Self {
         let verdict = ask(view);
         let left_over = match &verdict {
             Verdict::Fits(place) => view.free_cpus_on(&place.nodes),
             _ => 0,
         };
-        Self { given_by: (view.version(), view.is_stale(now)), verdict, left_over }
+        let is_for_all = !view.counts(&pod.name);
+        Self { given_by: is_for_all.then(|| (view.version(), view.is_stale(now))), verdict, left_over }
     }
 
     /// Would the view give it again?
     pub(super) fn is_of(&self, view: &NodeView, now: Millis) -> bool {
-        self.given_by == (view.version(), view.is_stale(now))
+        self.given_by == Some((view.version(), view.is_stale(now)))
             && view.model().is_none_or(|model| model.decided_by == DecidedBy::Kubelet)
     }
 }
@@ -92,7 +99,7 @@ mod tests {
         let asked = std::cell::Cell::new(0);
         let mut known = None;
         let mut ask = |view: &NodeView, now| {
-            let answer = NodeAnswer::of(known.take(), view, now, |view| {
+            let answer = NodeAnswer::of(known.take(), view, (&pod, now), |view| {
                 asked.set(asked.get() + 1);
                 view.filter(&pod, now)
             });

@@ -152,7 +152,7 @@ impl Extender {
 impl Question<'_> {
     fn put_to(self, view: &NodeView) -> NodeAnswer {
         let Self { pod, now, .. } = self;
-        NodeAnswer::new(view, now, |view| match self.binder {
+        NodeAnswer::new(view, (&pod.request, now), |view| match self.binder {
             Binder::Extender => view.filter_to_commit(&pod.request, now),
             Binder::Scheduler => view.filter_in_any_order(&pod.request, now),
         })

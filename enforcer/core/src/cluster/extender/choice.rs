@@ -74,11 +74,15 @@ pub(super) enum NodeOffer {
 }
 
 impl Extender {
-    /// Which nodes the pod may go to. Ends the reservation of its former attempt.
+    /// Which nodes the pod may go to. Ends the reservation of its former attempt; one that is bound holds no
+    /// other place.
     pub fn filter(&mut self, call: FilterCall<'_>, now: Millis) -> FilterAnswer {
         let FilterCall { pod, nodes, number, accepted } = call;
+        // A scheduler that got no reply to its binding asks again for a pod that has its place.
+        let is_bound = self.pods.contains_key(&pod.uid);
         let is_late = self.attempts.is_overtaken(&pod.uid, number) || self.is_given_up(accepted, now);
-        if !is_late {
+        let may_hold = !is_bound && !is_late;
+        if may_hold {
             self.release(&pod.uid);
             self.attempts.begin(&pod.uid, number, &pod.request, now);
         }
@@ -107,14 +111,14 @@ impl Extender {
         match (self.settings.binder, best) {
             (Binder::Scheduler, Some((name, at))) => {
                 answer.passed.push(at);
-                if !is_late {
+                if may_hold {
                     let lasts = if pod.scheduling.binds_late { BINDS_LATE } else { BINDS_SOON };
                     self.reserve(pod, &name, now.saturating_add(lasts));
                 }
             }
             (Binder::Extender, best) => {
                 if let Some((name, _)) =
-                    best.filter(|_| !is_late && places.len() == 1 && answer.passed.is_empty())
+                    best.filter(|_| may_hold && places.len() == 1 && answer.passed.is_empty())
                 {
                     self.reserve(pod, &name, now.saturating_add(UNTIL_BIND));
                 }

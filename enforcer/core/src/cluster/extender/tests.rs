@@ -4,6 +4,7 @@ mod counts;
 mod impossible;
 mod model_check;
 mod parked;
+mod retried;
 
 use numa_placement::{ContainerRequest, PodName, PodRequest};
 

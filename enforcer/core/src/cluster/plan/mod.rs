@@ -250,7 +250,8 @@ impl ClusterPlan {
         if self.rule == NodeRule::Volcano {
             return by_volcano(node, pod);
         }
-        let known = NodeAnswer::of(answer.take(), &node.view, self.now, |view| view.filter(pod, self.now));
+        let (view, asked) = (&node.view, (pod, self.now));
+        let known = NodeAnswer::of(answer.take(), view, asked, |view| view.filter(pod, self.now));
         exactly(node, answer.insert(known), self.explain)
     }
 }

@@ -392,6 +392,11 @@ impl NodeView {
         self.log.pending()
     }
 
+    /// Is the pod among those that are in the way of others?
+    pub(in crate::cluster) fn counts(&self, pod: &PodName) -> bool {
+        self.allocations().of_pod(pod).next().is_some() || self.log.waiting().any(|known| known.name == *pod)
+    }
+
     /// Is there no state, and no event of a pod that is remembered?
     pub fn is_empty(&self) -> bool {
         self.model.is_none() && self.log.is_empty()

@@ -23,6 +23,9 @@ const NODES: [&str; 3] = ["n0", "n1", "n2"];
 enum Step {
     Create,
     Filter(usize),
+    /// A call for any pod, of which the scheduler reads no answer: it had given up before, or the pod turns out
+    /// to be bound.
+    VainFilter(usize, bool),
     Bind(usize),
     /// A binding on its way lands; its reply may be lost.
     Land(usize, bool),
@@ -66,6 +69,7 @@ fn step(with_foreign: bool) -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => Just(Step::Create),
         10 => any.clone().prop_map(Step::Filter),
+        3 => (any.clone(), prop::bool::ANY).prop_map(|(at, is_late)| Step::VainFilter(at, is_late)),
         10 => any.clone().prop_map(Step::Bind),
         10 => (any.clone(), prop::bool::weighted(0.2)).prop_map(|(at, lost)| Step::Land(at, lost)),
         2 => any.clone().prop_map(Step::LoseRequest),
@@ -184,6 +188,7 @@ impl World {
                 self.pending.insert(pod.uid.clone(), pod);
             }
             Step::Filter(at) => self.filter(at),
+            Step::VainFilter(at, is_late) => self.filter_in_vain(at, is_late),
             Step::Bind(at) => self.bind(at),
             Step::Land(at, is_lost) => self.land(at, is_lost),
             Step::LoseRequest(at) => self.lose(at),
@@ -277,6 +282,21 @@ impl World {
         if let Some(node) = Self::pick(answer.passed.iter(), at) {
             self.chosen.insert(pod.uid.clone(), nodes[*node].clone());
         }
+    }
+
+    /// A late call is one of any pod that was chosen; else the pod is bound, and the scheduler does not know that
+    /// yet. It waits a second before it tries again, so the extender does.
+    fn filter_in_vain(&mut self, at: usize, is_late: bool) {
+        let chosen = self.pending.values().filter(|pod| is_late && self.chosen.contains_key(&pod.uid));
+        let bound = self.bound.values();
+        let bound = bound.filter(|pod| is_late || self.extender.pods.contains_key(&pod.uid));
+        let Some(pod) = Self::pick(bound.chain(chosen).cloned(), at) else { return };
+        let number = if is_late { 0 } else { self.calls + 1 };
+        self.calls = self.calls.max(number);
+        let pod = PodObject { node: None, ..pod };
+        let nodes = NODES.map(str::to_owned);
+        let call = FilterCall { pod: &pod, nodes: &nodes, number, accepted: self.now };
+        self.extender.filter(call, self.now);
     }
 
     /// Where the extender binds, bindings to one node come one after another.

@@ -1,0 +1,46 @@
+//! Calls for pods that have a place already, and states that come again.
+
+use super::*;
+
+#[test]
+fn answer_to_a_pod_that_is_bound_is_for_no_other_pod() {
+    for binder in [Binder::Scheduler, Binder::Extender] {
+        let mut one = extender(binder, &["a"]);
+        assert_eq!(filter_at(&mut one, &pod("p", 8), &["a"], 1, 0), "a | ");
+        one.observe_pod(on("a", &pod("p", 8)), 0);
+        assert_eq!(filter_at(&mut one, &pod("p", 8), &["a"], 2, 0), "a | ", "it is not in its own way");
+        assert_eq!(filter_at(&mut one, &pod("q", 8), &["a"], 3, 0), format!(" | a: {NO_CPUS}"));
+        assert_eq!(one.prioritize(&pod("q", 8), &["a".to_owned()], 0), [0]);
+    }
+}
+
+#[test]
+fn late_call_of_a_pod_gives_its_place_to_no_other() {
+    let mut one = extender(Binder::Scheduler, &["a"]);
+    assert_eq!(filter_at(&mut one, &pod("p", 8), &["a"], 7, 0), "a | ");
+    assert_eq!(filter_at(&mut one, &pod("p", 8), &["a"], 6, 0), "a | ");
+    assert_eq!(filter_at(&mut one, &pod("q", 8), &["a"], 8, 0), format!(" | a: {NO_CPUS}"));
+}
+
+#[test]
+fn claimed_pod_that_is_asked_for_again_gives_its_place_to_no_other() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    filter(&mut one, &pod("p", 8), &["a"]);
+    bind(&mut one, "p", "a").unwrap();
+    end(&mut one, "p", "a", BindEnd::Bound);
+    assert_eq!(filter_at(&mut one, &pod("p", 8), &["a"], 2, 0), "a | ");
+    assert_eq!(filter_at(&mut one, &pod("q", 8), &["a"], 3, 0), format!(" | a: {NO_CPUS}"));
+}
+
+#[test]
+fn pod_that_is_bound_holds_no_second_place() {
+    let mut two = extender(Binder::Scheduler, &["a", "b"]);
+    two.observe_pod(on("a", &pod("p", 8)), 0);
+    assert_eq!(
+        filter_at(&mut two, &pod("p", 8), &["b"], 1, 0),
+        "b | ",
+        "the API server takes no second binding"
+    );
+    assert_eq!(two.reservations(), 0);
+    assert_eq!(filter_at(&mut two, &pod("q", 8), &["b"], 2, 0), "b | ");
+}
