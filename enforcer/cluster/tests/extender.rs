@@ -170,6 +170,20 @@ async fn pods_bound_by_other_programs_are_seen() {
 }
 
 #[tokio::test]
+async fn node_whose_state_cannot_be_read_takes_no_pod() {
+    let rig = Rig::start().await;
+    let path = "/apis/numa-enforcer.io/v1alpha1/numanodestates/b";
+    let mut faulty = rig.stub.object(path).unwrap();
+    // Without the uid of its owner nothing tells whose state it is.
+    faulty["metadata"]["ownerReferences"][0]["uid"] = Value::Null;
+    rig.stub.put(path, faulty.clone());
+    rig.passes(&pod("next", 8), &["a"]).await;
+    let late = Rig::of(ApiStub::start(&[STATES])).await;
+    late.stub.put(path, faulty);
+    late.passes(&pod("next", 8), &["a"]).await;
+}
+
+#[tokio::test]
 async fn binding_of_which_the_reply_is_lost_is_looked_at() {
     let rig = Rig::start().await;
     for (uid, node) in [("landed", "a"), ("lost", "b")] {

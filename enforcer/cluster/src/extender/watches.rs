@@ -235,6 +235,12 @@ impl ClusterSink<'_> {
         extender.observe_unread_pod(&uid, &spec.node_name, why);
     }
 
+    /// The state from before is not that of the node any more.
+    fn note_unread_state(&mut self, name: &str, fault: &str) {
+        self.shared.lock().observe_unread_state(name, format!("its object cannot be read: {fault}"));
+        self.listed.as_mut().unwrap_or(&mut self.known).insert(name.to_owned());
+    }
+
     fn note_change(&self) {
         if matches!(self.kind, WatchedKind::Nodes | WatchedKind::States)
             && let Some(gate) = &self.shared.gate
@@ -281,10 +287,12 @@ impl ObjectSink for ClusterSink<'_> {
             }
             Piece::TooLarge(head) => (head, "it is larger than any object may be".to_owned()),
         };
-        if self.kind == WatchedKind::Pods {
-            self.note_unread(head, &fault);
-        }
         let (namespace, name) = name_in(head);
+        match self.kind {
+            WatchedKind::Pods => self.note_unread(head, &fault),
+            WatchedKind::States => self.note_unread_state(&name, &fault),
+            WatchedKind::Nodes | WatchedKind::Leases => {}
+        }
         self.shared.leave_out(format!("{:?} {namespace}/{name}: {fault}", self.kind));
     }
 

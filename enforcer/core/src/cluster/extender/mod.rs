@@ -216,6 +216,11 @@ impl Extender {
         }
     }
 
+    /// Notes that the newest state of a node cannot be read: an older one would be wrong.
+    pub fn observe_unread_state(&mut self, name: &str, why: String) {
+        self.nodes.entry(name.to_owned()).or_default().observe_unread_state(why);
+    }
+
     /// Notes that the object with the state of a node is gone.
     pub fn observe_state_gone(&mut self, name: &str) {
         if let Some(node) = self.nodes.get_mut(name)

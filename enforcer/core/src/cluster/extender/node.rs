@@ -139,11 +139,20 @@ impl ExtenderNode {
         self.is_forgotten()
     }
 
-    /// Notes that the object with the state is gone: the daemon writes it again if it lives. Returns whether
-    /// nothing else is known of the node.
+    /// Notes that the newest state cannot be read, not even whose it is.
+    pub(super) fn observe_unread_state(&mut self, why: String) {
+        (self.has_published, self.has_state_object) = (true, true);
+        self.fault = Some(why);
+        self.show_fault();
+    }
+
+    /// Notes that the object with the state is gone: the daemon writes it again if it lives, and then it counts
+    /// whatever its revision is, because the clock of the machine may have gone back. Returns whether nothing
+    /// else is known of the node.
     pub(super) fn observe_state_gone(&mut self) -> bool {
         (self.early, self.has_state_object) = (None, false);
         if self.revision.is_some() {
+            self.view.observe_deleted();
             self.fault = Some("its object was deleted".to_owned());
             self.show_fault();
         }

@@ -359,6 +359,11 @@ impl NodeView {
         }
     }
 
+    /// Notes that the object of the last state was deleted: the next one is newer, whatever it says.
+    pub const fn observe_deleted(&mut self) {
+        self.newest = None;
+    }
+
     /// Drops the state, because the node has been replaced under its name.
     pub fn observe_replaced(&mut self) {
         (self.model, self.newest, self.outdated) = (None, None, None);

@@ -44,3 +44,34 @@ fn pod_that_is_bound_holds_no_second_place() {
     assert_eq!(two.reservations(), 0);
     assert_eq!(filter_at(&mut two, &pod("q", 8), &["b"], 2, 0), "b | ");
 }
+
+#[test]
+fn state_that_was_deleted_is_replaced_by_any_other_one() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    one.observe_state(object("a", state_at(7)), 0);
+    one.observe_state_gone("a");
+    assert_eq!(filter(&mut one, &pod("p", 8), &["a"]), format!(" | a: {UNKNOWN}"));
+    one.observe_state(object("a", state_at(3)), 0);
+    assert_eq!(filter(&mut one, &pod("p", 8), &["a"]), "a | ", "the clock of its machine has gone back");
+    one.observe_state(object("a", state_at(2)), 0);
+    one.observe_pod(on("a", &pod("q", 8)), 0);
+    assert_eq!(filter(&mut one, &pod("p", 8), &["a"]), format!(" | a: {NO_CPUS}"));
+}
+
+#[test]
+fn node_is_unknown_while_its_newest_state_cannot_be_read() {
+    let mut two = extender(Binder::Extender, &["a"]);
+    two.observe_node(node("b"), 0);
+    for name in ["a", "b"] {
+        two.observe_unread_state(name, "its object is too large".to_owned());
+        assert_eq!(
+            filter(&mut two, &pod("p", 8), &[name]),
+            format!(" | {name}: {UNKNOWN}"),
+            "not unpublished"
+        );
+    }
+    for name in ["a", "b"] {
+        two.observe_state(object(name, state_at(1)), 0);
+        assert_eq!(filter(&mut two, &pod("p", 8), &[name]), format!("{name} | "));
+    }
+}
