@@ -6,7 +6,7 @@
 //! the reply has the same form.
 //!
 //! Invariants: fields that are not known are passed over. The number of nodes and the length of a request are
-//! bounded. A node without a place is in `FailedAndUnresolvableNodes`: a preemption that only looks at sums
+//! bounded. A pod has a uid: two without one would be one pod, with one place. A node without a place is in `FailedAndUnresolvableNodes`: a preemption that only looks at sums
 //! would evict pods for nothing.
 
 use std::collections::BTreeMap;
@@ -119,6 +119,7 @@ impl<'a> ExtenderRequest<'a> {
         let Arguments { pod, nodes, names } = serde_json::from_slice(text)?;
         let pod = read_pod(pod.get()).map_err(ProtocolError::Pod)?;
         check_containers(&pod)?;
+        check_uid(&pod.uid)?;
         check_names([&pod.request.name.namespace, &pod.request.name.name])?;
         let (nodes, objects) = match (names, nodes) {
             (Some(names), _) => (names, None),
@@ -173,6 +174,7 @@ impl BindRequest {
     /// If they are not those of the protocol.
     pub fn read(text: &[u8]) -> Result<Self, ProtocolError> {
         let request: Self = serde_json::from_slice(text)?;
+        check_uid(&request.pod_uid)?;
         check_names([&request.pod_namespace, &request.pod_name, &request.node])?;
         Ok(request)
     }
@@ -188,6 +190,11 @@ pub(super) fn check_containers(pod: &PodObject) -> Result<(), ProtocolError> {
         )));
     }
     Ok(())
+}
+
+/// Places are held by uid.
+fn check_uid(uid: &str) -> Result<(), ProtocolError> {
+    if uid.is_empty() { Err(ProtocolError::Pod("it has no uid".to_owned())) } else { Ok(()) }
 }
 
 /// Names become parts of paths.

@@ -48,6 +48,8 @@ fn odd_requests_are_read_or_refused() {
     for (request, expected) in [
         (json!({"NodeNames": []}), "missing field `Pod`"),
         (json!({"Pod": {"metadata": 1}, "NodeNames": []}), "pod: "),
+        (json!({"Pod": {"metadata": {"name": "a", "namespace": "d"}}, "NodeNames": []}), "it has no uid"),
+        (json!({"pod": pod(), "nodenames": ["n"]}), "missing field `Pod`"),
         (json!({"Pod": pod(), "NodeNames": "n"}), "invalid type"),
         (json!({"Pod": pod(), "Nodes": {"items": [{"spec": {}}]}}), "missing field `metadata`"),
         (json!({"Pod": pod(), "NodeNames": vec!["n"; 50_001]}), "50001 nodes"),
@@ -73,6 +75,8 @@ fn scores_and_bindings_have_the_form_of_the_protocol() {
     };
     assert_eq!(BindRequest::read(text.as_bytes()).unwrap(), expected);
     assert!(BindRequest::read(br#"{"PodName":"a"}"#).is_err());
+    let without = text.replace("\"u\"", "\"\"");
+    assert!(BindRequest::read(without.as_bytes()).unwrap_err().to_string().contains("it has no uid"));
     for name in ["a/binding?dryRun=All&x=", "a b", "", "A"] {
         let text = json!({"PodName": name, "PodNamespace": "d", "PodUID": "u", "Node": "n"}).to_string();
         let error = BindRequest::read(text.as_bytes()).unwrap_err().to_string();
