@@ -496,6 +496,55 @@ fn pods_bound_in_one_second_count_if_their_order_does_not_matter() {
     }
 }
 
+#[test]
+fn end_that_may_have_come_after_a_later_pod_gives_no_certain_place() {
+    let pod = |name: &str, cpus: &str, bound: &str, ended: Option<&str>| {
+        let container =
+            |at: &str| json!({"name": "main", "state": {"terminated": {"exitCode": 0, "finishedAt": at}}});
+        json!({"kind": "Pod", "metadata": {"name": name, "namespace": "shop", "uid": name},
+            "spec": {"nodeName": "east", "containers": [{"name": "main",
+                "resources": {"limits": {"cpu": cpus, "memory": "1Gi"}}}]},
+            "status": {"phase": if ended.is_some() { "Succeeded" } else { "Pending" },
+                "containerStatuses": ended.map(container).into_iter().collect::<Vec<_>>(),
+                "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}]}})
+    };
+    // Cache (u1) has 8 CPUs of NUMA node 0 and search (u2) 12 of node 1: 6 and 4 are free.
+    let plan_with = |pods: &[Value]| {
+        plan_example(&example(|items| {
+            items.retain(|one| one["metadata"]["name"] == "east" && one["kind"] != "Pod");
+            items.extend(pods.iter().cloned());
+        }))
+    };
+    let [past, ended, bound, later] = ["07:50:00", "08:00:00", "08:00:05", "08:00:10"];
+    let [past, ended, bound, later] = [past, ended, bound, later].map(|at| format!("2026-11-28T{at}Z"));
+    let of_state = |uid: &str, at: &str| {
+        let mut pod = pod(uid, "8", "2026-11-28T07:00:00Z", Some(at));
+        pod["metadata"]["uid"] = json!(uid);
+        pod
+    };
+    for (certain, place) in [
+        // The end was long before.
+        ([of_state("u1", &past), pod("wide", "14", &bound, None)], 1),
+        ([pod("passing", "6", &past, Some(&past)), pod("four", "4", &bound, None)], 1),
+        // Node 0 had four CPUs, whenever it was.
+        ([of_state("u2", &ended), pod("four", "4", &bound, None)], 1),
+        ([of_state("u2", &later), pod("four", "4", &bound, None)], 1),
+    ] {
+        let plan = plan_with(&certain);
+        assert_eq!(placed(&plan), [format!("default/small east {place}")], "{plan:?}");
+    }
+    for (open, uid) in [
+        ([of_state("u1", &ended), pod("four", "4", &bound, None)], "u1"),
+        ([of_state("u1", &later), pod("four", "4", &bound, None)], "u1"),
+        // No state tells of it.
+        ([pod("passing", "6", &ended, Some(&later)), pod("four", "4", &bound, None)], "passing"),
+    ] {
+        let plan = plan_with(&open);
+        assert_eq!(placed(&plan), ["default/small - NUMA: state unknown"], "{plan:?}");
+        assert!(plan.stdout.contains(&format!("the pod with uid {uid} has ended")), "{plan:?}");
+    }
+}
+
 const SLICES: &str = r#"{"kind": "List", "items": [
   {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
    "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}},

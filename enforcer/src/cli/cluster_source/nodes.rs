@@ -1,6 +1,13 @@
 //! Nodes of a cluster with what their pods hold, made of its objects.
+//!
+//! Problem: a list tells that a pod has ended, and not whether its kubelet knew that when it admitted the pods
+//! that came later. Idea: a recent end is shown to the view behind all bindings, so that the view asks what
+//! difference the moment makes. A pod that came and went since the state matters if another one came meanwhile.
 
-use std::{collections::BTreeMap, fmt::Display};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+};
 
 use enforcer_cluster::objects::ClusterObjects;
 use enforcer_core::cluster::{
@@ -16,6 +23,9 @@ use crate::cli::terminal;
 
 /// Most states that are named as unusable.
 const NOTES: usize = 16;
+/// Seconds from the end of the last container of a pod within which its kubelet frees what it held: the kubelet
+/// takes some seconds to see that end.
+const FREED_WITHIN: i64 = 60;
 
 /// The nodes with what their pods hold, and the pods that have no node yet. What is wrong with states is
 /// printed on standard error.
@@ -44,21 +54,11 @@ pub(in crate::cli) fn with_pods(objects: ClusterObjects) -> (Vec<HostNode>, Vec<
         let mut sums = NodeSums::new(allocatable);
         let of_node = by_node.remove(&name).unwrap_or_default();
         let mut hosted = Vec::new();
-        // Within a second nothing tells which pod was bound first.
-        for together in of_node.chunk_by(|one, next| one.arrival.at == next.arrival.at) {
-            let (ended, held): (Vec<_>, Vec<_>) =
-                together.iter().partition(|pod| pod.phase == PodPhase::Ended);
-            for pod in ended {
-                end(&mut view, pod);
-            }
-            for pod in &held {
-                let pod = hosted_pod(pod);
-                sums.add(&pod.amounts);
-                hosted.push(pod);
-            }
-            let held: Vec<_> = held.into_iter().map(|pod| (pod.kubelet_uid(), &pod.request)).collect();
-            view.observe_bound_together(&held);
+        for pod in of_node.iter().filter(|pod| pod.phase != PodPhase::Ended).map(hosted_pod) {
+            sums.add(&pod.amounts);
+            hosted.push(pod);
         }
+        observe_pods(&mut view, &of_node);
         let mut node = PlannedNode::new(name, sums, view);
         (node.is_cordoned, node.is_ready) = (is_cordoned, is_ready);
         (node.taints, node.labels) = (taints, labels);
@@ -86,12 +86,41 @@ fn note_first(notes: &[String]) {
     }
 }
 
-/// Takes back what the state gives to a pod that has ended; a static pod has one uid or the other there.
-fn end(view: &mut NodeView, pod: &PodObject) {
-    for uid in [pod.uid.as_str(), pod.kubelet_uid()] {
-        if view.model().is_some_and(|model| model.covered.contains(uid)) {
-            view.observe_ended(uid, 0);
+/// Shows the view the pods of its node, in the order in which they came.
+fn observe_pods(view: &mut NodeView, pods: &[PodObject]) {
+    // A static pod has one uid or the other in the state.
+    let covered_uids = |pod: &PodObject| {
+        let covers = |uid: &&str| view.model().is_some_and(|model| model.covered.contains(*uid));
+        let uids = BTreeSet::from([pod.uid.as_str(), pod.kubelet_uid()]);
+        uids.into_iter().filter(covers).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let freed_at = |pod: &PodObject| Some(pod.ended_at?.saturating_add(FREED_WITHIN));
+    let (ended, held): (Vec<_>, Vec<_>) = pods.iter().partition(|pod| pod.phase == PodPhase::Ended);
+    let open = held.iter().filter(|pod| covered_uids(pod).is_empty()).map(|pod| pod.arrival.at);
+    let open: Vec<i64> = open.collect();
+    let mut came: Vec<&PodObject> = held;
+    let mut ends: Vec<(Option<i64>, String)> = Vec::new();
+    for pod in ended {
+        let (uids, freed) = (covered_uids(pod), freed_at(pod));
+        let was_beside = |at: &i64| (pod.arrival.at..=freed.unwrap_or(i64::MIN)).contains(at);
+        if uids.is_empty() && open.iter().any(was_beside) {
+            came.push(pod);
+            ends.push((freed, pod.kubelet_uid().to_owned()));
         }
+        ends.extend(uids.into_iter().map(|uid| (freed, uid)));
+    }
+    came.sort_by_key(|pod| pod.order());
+    // Within a second nothing tells which pod was bound first.
+    for together in came.chunk_by(|one, next| one.arrival.at == next.arrival.at) {
+        let at = together.first().map_or(i64::MIN, |pod| pod.arrival.at);
+        for (_, uid) in ends.extract_if(.., |(freed, _)| freed.is_some_and(|freed| freed < at)) {
+            view.observe_ended(&uid, 0);
+        }
+        let together: Vec<_> = together.iter().map(|pod| (pod.kubelet_uid(), &pod.request)).collect();
+        view.observe_bound_together(&together);
+    }
+    for (_, uid) in ends {
+        view.observe_ended(&uid, 0);
     }
 }
 
