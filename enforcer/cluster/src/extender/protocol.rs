@@ -6,8 +6,8 @@
 //! the reply has the same form.
 //!
 //! Invariants: fields that are not known are passed over. The number of nodes and the length of a request are
-//! bounded. A pod has a uid: two without one would be one pod, with one place. A node without a place is in `FailedAndUnresolvableNodes`: a preemption that only looks at sums
-//! would evict pods for nothing.
+//! bounded. A pod has a uid: two without one would be one pod, with one place. A node without a place is in
+//! `FailedAndUnresolvableNodes`: a preemption that only looks at sums would evict pods for nothing.
 
 use std::collections::BTreeMap;
 

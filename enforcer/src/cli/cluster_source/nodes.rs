@@ -1,8 +1,9 @@
 //! Nodes of a cluster with what their pods hold, made of its objects.
 //!
-//! Problem: a list tells that a pod has ended, and not whether its kubelet knew that when it admitted the pods
-//! that came later. Idea: a recent end is shown to the view behind all bindings, so that the view asks what
-//! difference the moment makes. A pod that came and went since the state matters if another one came meanwhile.
+//! Problem: a list tells that a pod has ended, and not whether its kubelet knew that when it admitted the
+//! pods that came later. Idea: a recent end is shown to the view behind all bindings, so that the view asks
+//! what difference the moment makes. A pod that came and went since the state matters if another one came
+//! meanwhile.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,8 +24,8 @@ use crate::cli::terminal;
 
 /// Most states that are named as unusable.
 const NOTES: usize = 16;
-/// Seconds from the end of the last container of a pod within which its kubelet frees what it held: the kubelet
-/// takes some seconds to see that end.
+/// Seconds from the end of the last container of a pod within which its kubelet frees what it held: the
+/// kubelet takes some seconds to see that end.
 const FREED_WITHIN: i64 = 60;
 
 /// The nodes with what their pods hold, and the pods that have no node yet. What is wrong with states is

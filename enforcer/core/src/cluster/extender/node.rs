@@ -146,9 +146,9 @@ impl ExtenderNode {
         self.show_fault();
     }
 
-    /// Notes that the object with the state is gone: the daemon writes it again if it lives, and then it counts
-    /// whatever its revision is, because the clock of the machine may have gone back. Returns whether nothing
-    /// else is known of the node.
+    /// Notes that the object with the state is gone: the daemon writes it again if it lives, and then it
+    /// counts whatever its revision is, because the clock of the machine may have gone back. Returns whether
+    /// nothing else is known of the node.
     pub(super) fn observe_state_gone(&mut self) -> bool {
         (self.early, self.has_state_object) = (None, false);
         if self.revision.is_some() {

@@ -23,8 +23,8 @@ const NODES: [&str; 3] = ["n0", "n1", "n2"];
 enum Step {
     Create,
     Filter(usize),
-    /// A call for any pod, of which the scheduler reads no answer: it had given up before, or the pod turns out
-    /// to be bound.
+    /// A call for any pod, of which the scheduler reads no answer: it had given up before, or the pod turns
+    /// out to be bound.
     VainFilter(usize, bool),
     Bind(usize),
     /// A binding on its way lands; its reply may be lost.
@@ -284,8 +284,8 @@ impl World {
         }
     }
 
-    /// A late call is one of any pod that was chosen; else the pod is bound, and the scheduler does not know that
-    /// yet. It waits a second before it tries again, so the extender does.
+    /// A late call is one of any pod that was chosen; else the pod is bound, and the scheduler does not know
+    /// that yet. It waits a second before it tries again, so the extender does.
     fn filter_in_vain(&mut self, at: usize, is_late: bool) {
         let chosen = self.pending.values().filter(|pod| is_late && self.chosen.contains_key(&pod.uid));
         let bound = self.bound.values();
