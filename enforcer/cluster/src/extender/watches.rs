@@ -210,7 +210,13 @@ impl ClusterSink<'_> {
             WatchedKind::Leases => {
                 let Some(lease) = read_lease(text)?.and_then(|read| read.of_daemon) else { return Ok(()) };
                 let name = format!("{}/{}", lease.namespace, lease.node);
-                self.shared.lock().observe_lease(lease);
+                let mut extender = self.shared.lock();
+                if self.listed.is_some() {
+                    extender.observe_listed_lease(lease, now);
+                } else {
+                    extender.observe_lease(lease, now);
+                }
+                drop(extender);
                 name
             }
         };

@@ -23,6 +23,7 @@ mod choice;
 mod decision;
 mod held;
 mod impossible;
+mod leases;
 mod node;
 mod parked;
 mod pods;
@@ -37,6 +38,7 @@ use self::{
     asking::Kinds,
     attempts::Attempts,
     binding::{Claims, PredictionOutcome},
+    leases::KnownLeases,
     node::ExtenderNode,
     parked::ParkedPods,
     pods::{KnownPod, PodListing},
@@ -115,8 +117,7 @@ pub struct Extender {
     attempts: Attempts,
     claims: Claims,
     kinds: Kinds,
-    /// Leases of daemons by namespace and node.
-    leases: BTreeMap<(String, String), LeaseObject>,
+    leases: KnownLeases,
     leases_known: bool,
     /// Number of lists of pods that have begun.
     pod_lists: u64,
@@ -235,14 +236,19 @@ impl Extender {
         self.leases_known = are_known;
     }
 
-    /// Takes the lease of a daemon.
-    pub fn observe_lease(&mut self, lease: LeaseObject) {
-        self.leases.insert((lease.namespace.clone(), lease.node.clone()), lease);
+    /// Takes the lease of a daemon, as an event.
+    pub fn observe_lease(&mut self, lease: LeaseObject, now: Millis) {
+        self.leases.observe(lease, false, now);
+    }
+
+    /// Takes the lease of a daemon, as an item of a list: it may have been renewed some time ago.
+    pub fn observe_listed_lease(&mut self, lease: LeaseObject, now: Millis) {
+        self.leases.observe(lease, true, now);
     }
 
     /// Forgets the lease of a daemon.
     pub fn observe_lease_gone(&mut self, namespace: &str, node: &str) {
-        self.leases.remove(&(namespace.to_owned(), node.to_owned()));
+        self.leases.forget(namespace, node);
     }
 
     /// Lets time pass: reservations end, and states count by the age of what is behind them. `server_now` is
@@ -253,7 +259,7 @@ impl Extender {
         }
         // Without any lease the daemons keep none.
         let has_all = self.leases_known && !self.leases.is_empty();
-        let told = self.leases.values().filter(|_| has_all);
+        let told = self.leases.by_server(now, server_now).filter(|_| has_all);
         let leases = DaemonLeases::new(told, has_all, server_now);
         for (name, node) in &mut self.nodes {
             if node.tick(name, &leases, now) {

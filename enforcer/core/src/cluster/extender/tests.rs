@@ -2,6 +2,7 @@
 
 mod counts;
 mod impossible;
+mod leases;
 mod model_check;
 mod parked;
 mod retried;
@@ -573,31 +574,6 @@ fn node_without_a_usable_state_takes_no_pod_with_a_place() {
     let mut denies = Extender::new(denies);
     assert_eq!(filter(&mut denies, &pod("p", 2), &["a"]), refused);
     assert_eq!(filter(&mut one, &pod("p", 2), &["unseen"]), "unseen | ");
-}
-
-#[test]
-fn lease_shows_that_a_state_is_true_still() {
-    let lease = |at: i64| LeaseObject {
-        namespace: "numa-enforcer".into(),
-        node: "a".into(),
-        renewed_at: Some(at),
-        duration_s: 60,
-    };
-    let mut one = extender(Binder::Extender, &["a"]);
-    one.observe_lease(lease(1_000));
-    one.observe_leases_known(true);
-    one.tick(170_000, 1_030);
-    assert_eq!(filter_at(&mut one, &pod("p", 2), &["a"], 1, 300_000), "a | ");
-    one.tick(300_000, 1_100);
-    let unknown = UnknownNode::NoState.as_group();
-    assert_eq!(filter_at(&mut one, &pod("p", 2), &["a"], 2, 300_000), format!(" | a: {unknown}"));
-    one.observe_leases_known(false);
-    one.tick(300_000, 1_100);
-    assert_eq!(filter_at(&mut one, &pod("p", 2), &["a"], 3, 300_000), "a | ", "no lease is told any more");
-    one.observe_leases_known(true);
-    one.observe_lease(lease(1_099));
-    one.tick(300_000, 1_100);
-    assert_eq!(filter_at(&mut one, &pod("p", 2), &["a"], 3, 300_000), "a | ");
 }
 
 #[test]
