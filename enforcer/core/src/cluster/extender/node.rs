@@ -129,7 +129,7 @@ impl ExtenderNode {
 
     /// Does no object show the node, and no pod hold anything there? Pods may name any node.
     pub(super) fn is_unseen(&self) -> bool {
-        let has_object = self.object.is_some() || self.revision.is_some() || self.early.is_some();
+        let has_object = self.object.is_some() || self.revision.is_some() || self.has_state_object;
         !has_object && self.nominated.is_empty() && self.unread.is_empty() && self.view.is_empty()
     }
 

@@ -62,8 +62,13 @@ fn state_that_was_deleted_is_replaced_by_any_other_one() {
 fn node_is_unknown_while_its_newest_state_cannot_be_read() {
     let mut two = extender(Binder::Extender, &["a"]);
     two.observe_node(node("b"), 0);
+    two.observe_unread_state("c", "its object is too large".to_owned());
+    two.tick(0, 0);
+    two.observe_node(node("c"), 0);
     for name in ["a", "b"] {
         two.observe_unread_state(name, "its object is too large".to_owned());
+    }
+    for name in ["a", "b", "c"] {
         assert_eq!(
             filter(&mut two, &pod("p", 8), &[name]),
             format!(" | {name}: {UNKNOWN}"),
