@@ -109,7 +109,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &BenchArguments) -> Result<(
     }
     // It takes half an hour, and is no part of a run that names no part.
     if arguments.part == Some(BenchPart::Scheduler) {
-        scheduler::measure(workspace)?.iter().for_each(|line| println!("{line}"));
+        scheduler::measure(workspace)?;
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use anyhow::Result;
 use crate::{
     command,
     product::{self, BuildProfile},
+    progress::ProgressStep,
     workspace::Workspace,
 };
 
@@ -32,28 +33,30 @@ const BURSTS: [&[&str]; 4] = [
     &["--nodes", "100", "--percent", "95", "--policy", "best-effort"],
 ];
 
-/// Measures; the lines to print.
-pub(super) fn measure(workspace: &Workspace) -> Result<Vec<String>> {
+/// Measures, and prints what each program says as soon as it ends: all of them take the better part of an hour.
+pub(super) fn measure(workspace: &Workspace) -> Result<()> {
     let program = product::build(workspace, BuildProfile::Release)?;
     let load = product::build_measuring_burst(workspace, "scheduler-load")?;
     let burst = product::build_measuring_burst(workspace, "scheduler-burst")?;
-    let mut lines = Vec::new();
-    let mut take = |of: &Path, words: &[&str], further: &[&str]| -> Result<()> {
-        let mut command = Command::new(of);
-        command.args(words).args(further);
-        let text = command::quietly(&mut command)?;
-        lines.extend(text.lines().map(|line| format!("{}: {line}", words.join(" "))));
-        Ok(())
-    };
     let program = program.to_string_lossy();
     for words in LOADS {
-        take(&load, words, &[&program])?;
+        print(&load, words, &[&program])?;
     }
     for words in BURSTS {
-        take(&burst, words, &["--product", &program])?;
+        print(&burst, words, &["--product", &program])?;
     }
     for words in ENDURANCES {
-        take(&load, words, &[])?;
+        print(&load, words, &[])?;
     }
-    Ok(lines)
+    Ok(())
+}
+
+/// Runs a program, and prints its lines with its words before them.
+fn print(program: &Path, words: &[&str], further: &[&str]) -> Result<()> {
+    let words_text = words.join(" ");
+    let step = ProgressStep::begin(&format!("measure {words_text}"));
+    let text = command::quietly(Command::new(program).args(words).args(further))?;
+    step.done();
+    text.lines().for_each(|line| println!("{words_text}: {line}"));
+    Ok(())
 }
