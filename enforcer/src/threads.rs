@@ -13,6 +13,7 @@
 
 use std::{
     io,
+    sync::atomic::{AtomicUsize, Ordering},
     thread::{self, Builder, JoinHandle},
 };
 
@@ -114,19 +115,22 @@ pub fn spawn<T: Send + 'static>(
     Builder::new().name(role.name().into()).spawn(narrowed)
 }
 
-/// Calls `work` with each number below `parts`, at the same time; returns when all have ended. The part of a
-/// thread that cannot be started is left out.
-pub fn at_once(parts: usize, work: &(dyn Fn(usize) + Sync)) {
+/// Calls `work` once with each number below `parts`, on at most `threads` threads, the caller's included;
+/// returns when all have ended. A thread takes the next part when it is done with one, so a CPU that is busy
+/// elsewhere holds up one part alone.
+pub fn at_once(threads: usize, parts: usize, work: &(dyn Fn(usize) + Sync)) {
+    let next = AtomicUsize::new(0);
+    let take_parts = || {
+        let taken = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        taken.take_while(|part| *part < parts).for_each(work);
+    };
     thread::scope(|scope| {
-        for part in 1..parts {
-            let started = Builder::new().name("answers".into()).spawn_scoped(scope, move || work(part));
-            if let Err(error) = started {
-                tracing::debug!("starting a thread for a part of an answer: {error}");
+        for _ in 1..threads.min(parts) {
+            if let Err(error) = Builder::new().name("answers".into()).spawn_scoped(scope, take_parts) {
+                tracing::debug!("starting a thread for parts of an answer: {error}");
             }
         }
-        if parts > 0 {
-            work(0);
-        }
+        take_parts();
     });
 }
 
@@ -147,13 +151,26 @@ mod tests {
 
     #[test]
     fn each_part_is_done_once() {
-        for parts in 0..5 {
+        for (threads, parts) in (0..4).flat_map(|threads| (0..5).map(move |parts| (threads, parts))) {
             let done = std::sync::Mutex::new(Vec::new());
-            at_once(parts, &|part| done.lock().unwrap().push(part));
+            at_once(threads, parts, &|part| done.lock().unwrap().push(part));
             let mut done = done.into_inner().unwrap();
             done.sort_unstable();
-            assert_eq!(done, (0..parts).collect::<Vec<_>>());
+            assert_eq!(done, (0..parts).collect::<Vec<_>>(), "{threads}");
         }
+    }
+
+    #[test]
+    fn parts_behind_a_slow_one_are_done_by_others() {
+        let done = std::sync::Barrier::new(2);
+        let left = AtomicUsize::new(7);
+        at_once(2, 8, &|part| {
+            // Part 0 ends after all others have ended.
+            if part == 0 || left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                done.wait();
+            }
+        });
+        assert_eq!(left.into_inner(), 0);
     }
 
     #[test]

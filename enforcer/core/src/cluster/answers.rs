@@ -45,9 +45,11 @@ impl PodKind {
 pub(super) struct NodeAnswer {
     /// The view that gave it: its version, and whether it was stale. `None` if it is no other pod's answer.
     given_by: Option<(u64, bool)>,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: Arc<Verdict>,
     /// Number of CPUs that are free on the NUMA nodes of the place, those of the pod included.
     pub(super) left_over: usize,
+    /// Number of CPUs that pods can have exclusively on these NUMA nodes.
+    pub(super) capacity: usize,
 }
 
 impl NodeAnswer {
@@ -69,12 +71,18 @@ impl NodeAnswer {
         ask: impl FnOnce(&NodeView) -> Verdict,
     ) -> Self {
         let verdict = ask(view);
-        let left_over = match &verdict {
-            Verdict::Fits(place) => view.free_cpus_on(&place.nodes),
-            _ => 0,
+        let (left_over, capacity) = match &verdict {
+            Verdict::Fits(place) => (view.free_cpus_on(&place.nodes), view.cpus_on(&place.nodes)),
+            _ => (0, 0),
         };
         let is_for_all = !view.counts(&pod.name);
-        Self { given_by: is_for_all.then(|| (view.version(), view.is_stale(now))), verdict, left_over }
+        let given_by = is_for_all.then(|| (view.version(), view.is_stale(now)));
+        Self { given_by, verdict: Arc::new(verdict), left_over, capacity }
+    }
+
+    /// The same answer as that of another view, which is in the same situation.
+    pub(super) fn given_by(&self, view: &NodeView, now: Millis) -> Self {
+        Self { given_by: Some((view.version(), view.is_stale(now))), ..self.clone() }
     }
 
     /// Would the view give it again?
@@ -104,7 +112,7 @@ mod tests {
                 view.filter(&pod, now)
             });
             known = Some(answer.clone());
-            (answer.verdict.clone(), answer.left_over, asked.get())
+            (Verdict::clone(&answer.verdict), answer.left_over, asked.get())
         };
         let (first, left_over, _) = ask(&view, 0);
         assert_eq!((ask(&view, 1), left_over), ((first, 6, 1), 6));

@@ -1,13 +1,15 @@
 //! What nodes answer to a pod: known answers, and the others in parts that several threads can share.
 //!
 //! Problem: a new kind of pod costs an admission for each node while the scheduler waits. Idea: the
-//! admissions of one call know nothing of each other, so they are [shared out](WorkSharing).
+//! admissions of one call know nothing of each other, so they are [shared out](WorkSharing); and of nodes in
+//! one [`Situation`] a single one is asked.
 //!
 //! Invariants: the answers do not depend on the number of parts. An answer is kept by node and kind of pod,
 //! and used again only as its [view](NodeAnswer::is_of) allows. Nothing changes while nodes are asked.
 //!
-//! Cost: of known answers, a lookup for each node. Starting a thread costs as much as some admissions, so a
-//! part has at least [`LEAST_OF_A_PART`] of them.
+//! Cost: of known answers, a lookup for each node; of others, an admission for each situation. Starting a
+//! thread costs as much as some admissions, so a part has [`PART`] of them. There are more parts than threads:
+//! one that waits for its CPU holds up one part.
 //!
 //! [`WorkSharing`]: super::WorkSharing
 
@@ -20,15 +22,15 @@ use super::{Binder, Extender, node::ExtenderNode};
 use crate::cluster::{
     answers::{NodeAnswer, PodKind},
     objects::PodObject,
-    view::{Millis, NodeView},
+    view::{Millis, NodeView, Situation},
 };
 
 /// Most kinds of pods with known answers of one node.
 const KINDS_OF_NODE: usize = 8;
 /// Most containers and amounts of all kinds of pods that are told apart: a pod may have thousands of them.
 const KINDS: usize = 65_536;
-/// Least admissions of a part.
-const LEAST_OF_A_PART: usize = 32;
+/// Admissions of a part.
+const PART: usize = 32;
 
 /// Numbers of kinds of pods; one is never given twice.
 #[derive(Debug, Default)]
@@ -79,9 +81,11 @@ impl Kinds {
 }
 
 impl KnownAnswers {
-    fn take(&mut self, kind: u32) -> Option<Arc<NodeAnswer>> {
+    /// The answer to this kind, which is then the last to be dropped.
+    fn get(&mut self, kind: u32) -> Option<&Arc<NodeAnswer>> {
         let at = self.0.iter().position(|(known, _)| *known == kind)?;
-        Some(self.0.remove(at).1)
+        self.0.get_mut(at..)?.rotate_left(1);
+        self.0.last().map(|(_, answer)| answer)
     }
 
     fn put(&mut self, kind: u32, answer: Arc<NodeAnswer>) {
@@ -120,24 +124,52 @@ impl Extender {
                 has_published: node.has_published,
             });
         }
-        let given = self.ask(question, &open);
-        for ((at, name), answer) in open.into_iter().zip(given) {
-            if let (Some(node), Some(report)) = (self.nodes.get_mut(name), reports.get_mut(at)) {
-                report.answer = Arc::clone(&answer);
-                node.keep(question, answer);
-            }
+        let (asked, answered_by) = self.representatives(question, &open);
+        let given = self.ask(question, &asked);
+        for ((at, name), by) in open.into_iter().zip(answered_by) {
+            let (Some(node), Some(report), Some(answer)) =
+                (self.nodes.get_mut(name), reports.get_mut(at), given.get(by))
+            else {
+                continue;
+            };
+            let is_own = asked.get(by).is_some_and(|asked| *asked == name);
+            let own = || Arc::new(answer.given_by(&node.view, question.now));
+            report.answer = if is_own { Arc::clone(answer) } else { own() };
+            node.keep(question, Arc::clone(&report.answer));
         }
         reports
     }
 
+    /// The nodes to ask, and for each of the open ones the position of the one that answers for it: of nodes
+    /// in the same situation that is the first.
+    fn representatives<'a>(
+        &self,
+        question: Question<'_>,
+        open: &[(usize, &'a String)],
+    ) -> (Vec<&'a String>, Vec<usize>) {
+        let mut first_in = BTreeMap::new();
+        let mut asked = Vec::new();
+        let answered_by = open.iter().map(|(_, name)| {
+            let next = asked.len();
+            let situation = self.nodes.get(*name).and_then(|node| node.situation(question));
+            let by = situation.map_or(next, |situation| *first_in.entry(situation).or_insert(next));
+            if by == next {
+                asked.push(*name);
+            }
+            by
+        });
+        let answered_by = answered_by.collect();
+        (asked, answered_by)
+    }
+
     /// Asks each of these nodes, which are all known; the answers are in their order.
-    fn ask(&self, question: Question<'_>, open: &[(usize, &String)]) -> Vec<Arc<NodeAnswer>> {
-        let ask = |names: &[(usize, &String)]| -> Vec<Arc<NodeAnswer>> {
-            let nodes = names.iter().filter_map(|(_, name)| self.nodes.get(*name));
+    fn ask(&self, question: Question<'_>, open: &[&String]) -> Vec<Arc<NodeAnswer>> {
+        let ask = |names: &[&String]| -> Vec<Arc<NodeAnswer>> {
+            let nodes = names.iter().filter_map(|name| self.nodes.get(*name));
             nodes.map(|node| Arc::new(node.ask(question))).collect()
         };
-        let number = self.sharing.parts().min(open.len() / LEAST_OF_A_PART).max(1);
-        let parts: Vec<_> = open.chunks(open.len().div_ceil(number).max(1)).collect();
+        let is_shared = self.sharing.threads() > 1 && open.len() >= 2 * PART;
+        let parts: Vec<_> = open.chunks(if is_shared { PART } else { open.len().max(1) }).collect();
         let answers: Vec<OnceLock<Vec<Arc<NodeAnswer>>>> = parts.iter().map(|_| OnceLock::new()).collect();
         self.sharing.run(parts.len(), &|part| {
             if let (Some(names), Some(answers)) = (parts.get(part), answers.get(part)) {
@@ -165,12 +197,14 @@ impl ExtenderNode {
         if self.has_nominated_before(question.pod) {
             return None;
         }
-        let known = self.answers.take(question.kind)?;
-        let is_kept = known.is_of(&self.view, question.now);
-        is_kept.then(|| {
-            self.answers.put(question.kind, Arc::clone(&known));
-            known
-        })
+        let known = self.answers.get(question.kind)?;
+        known.is_of(&self.view, question.now).then(|| Arc::clone(known))
+    }
+
+    /// What the node's answer depends on, if nothing else decides.
+    fn situation(&self, question: Question<'_>) -> Option<Situation<'_>> {
+        let Question { pod, now, .. } = question;
+        self.view.situation(&pod.request, now).filter(|_| !self.has_nominated_before(pod))
     }
 
     fn ask(&self, question: Question<'_>) -> NodeAnswer {

@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 
 use super::{AnswerGroup, Binder, Extender, ExtenderSettings, Packing, asking::NodeReport};
 use crate::cluster::{
+    answers::NodeAnswer,
     objects::PodObject,
     view::{Millis, UnknownNode, Verdict},
 };
@@ -144,16 +145,17 @@ impl Extender {
     /// Scores of these nodes for a pod, 0 to 10, in their order.
     pub fn prioritize(&mut self, pod: &PodObject, nodes: &[String], now: Millis) -> Vec<i64> {
         let said = self.ask_all(pod, nodes, now);
-        let score = |(name, said): (&String, NodeReport)| match &said.answer.verdict {
+        let packing = self.settings.packing;
+        let score = |said: NodeReport| match &*said.answer.verdict {
             Verdict::Fits(place) if !place.nodes.is_empty() => {
-                let cpus = self.nodes.get(name).map_or(0, |node| node.view.cpus_on(&place.nodes));
-                let fit = score(place.nodes.len(), said.answer.left_over, cpus.max(1), self.settings.packing);
+                let NodeAnswer { left_over, capacity, .. } = *said.answer;
+                let fit = score(place.nodes.len(), left_over, capacity.max(1), packing);
                 (fit - remote_penalty(said.remote_percent)).max(0)
             }
             Verdict::Fits(_) => BEST_SCORE,
             _ => 0,
         };
-        nodes.iter().zip(said).map(score).collect()
+        said.into_iter().map(score).collect()
     }
 
     fn reserve(&mut self, pod: &PodObject, name: &str, until: Millis) {
@@ -167,7 +169,7 @@ impl Extender {
 impl ExtenderSettings {
     /// What a node has for a pod that has answered so.
     pub(super) fn offer(&self, said: &NodeReport) -> NodeOffer {
-        match &said.answer.verdict {
+        match &*said.answer.verdict {
             Verdict::NotConcerned => NodeOffer::Free(AnswerGroup::NotConcerned),
             Verdict::Fits(place) => NodeOffer::Place((
                 place.nodes.len(),

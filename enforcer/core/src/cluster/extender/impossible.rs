@@ -44,7 +44,7 @@ impl Extender {
         let mut unknown = None;
         let said = self.ask_all(pod, nodes, now);
         for (name, said) in answer.refused.iter().filter_map(|(at, _)| nodes.get(*at).zip(said.get(*at))) {
-            match &said.answer.verdict {
+            match &*said.answer.verdict {
                 Verdict::Refused(_, rejection) => {
                     let lacks = lacking_share(rejection);
                     if closest.as_ref().is_none_or(|(least, ..)| lacks < *least) {

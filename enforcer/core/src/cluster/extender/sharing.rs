@@ -3,37 +3,37 @@
 //! The core starts no threads. What calls it may have some, and says here how it gives them parts that know
 //! nothing of each other.
 
-/// Calls its second argument with each number below the first one.
-pub type RunParts = fn(usize, &(dyn Fn(usize) + Sync));
+/// Calls its last argument with each number below the second one, on at most as many threads as the first.
+pub type RunParts = fn(usize, usize, &(dyn Fn(usize) + Sync));
 
-/// Number of parts, and what does them.
+/// Number of threads, and what has them do parts.
 #[derive(Debug, Clone, Copy)]
 pub struct WorkSharing {
-    parts: usize,
+    threads: usize,
     run: RunParts,
 }
 
 impl Default for WorkSharing {
-    /// One part, done by the caller.
+    /// One thread, the caller's.
     fn default() -> Self {
-        Self::new(1, |parts, work| (0..parts).for_each(work))
+        Self::new(1, |_, parts, work| (0..parts).for_each(work))
     }
 }
 
 impl WorkSharing {
-    /// At most so many parts. `run` does each once, in any order or at the same time. Parts that
+    /// At most so many threads. `run` does each part once, in any order or at the same time. Parts that
     /// it leaves out are done without it.
-    pub const fn new(parts: usize, run: RunParts) -> Self {
-        Self { parts, run }
+    pub const fn new(threads: usize, run: RunParts) -> Self {
+        Self { threads, run }
     }
 
-    /// Most parts.
-    pub(super) const fn parts(self) -> usize {
-        self.parts
+    /// Most threads.
+    pub(super) const fn threads(self) -> usize {
+        self.threads
     }
 
     /// Does so many parts.
     pub(super) fn run(self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
-        (self.run)(parts, work);
+        (self.run)(self.threads, parts, work);
     }
 }

@@ -217,8 +217,8 @@ impl ClusterPlan {
         if let Some((_, at, devices)) = best
             && let Some(node) = self.nodes.get_mut(at)
         {
-            let place = match answers.get(at).and_then(Option::as_deref) {
-                Some(NodeAnswer { verdict: Verdict::Fits(place), .. }) => place.clone(),
+            let place = match answers.get(at).and_then(Option::as_deref).map(|answer| &*answer.verdict) {
+                Some(Verdict::Fits(place)) => place.clone(),
                 _ => PredictedPlace::default(),
             };
             plan.put(&node.name, &place);
@@ -277,7 +277,7 @@ struct NodeRank {
 }
 
 fn exactly(node: &PlannedNode, answer: &NodeAnswer, explain: bool) -> Result<NodeRank, NodeRefusal> {
-    match &answer.verdict {
+    match &*answer.verdict {
         Verdict::NotConcerned => {
             let free = Reverse(node.sums.free_milli_cpus());
             Ok(NodeRank { numa_nodes: 0, left_over: 0, free })

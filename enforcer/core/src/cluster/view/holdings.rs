@@ -48,7 +48,7 @@ pub(super) enum NodeReply {
 }
 
 /// What is taken, whichever pod has it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::cluster) struct TakenResources {
     cpus: CpuSet,
     memory: BTreeMap<(MemoryResource, NodeSet), u64>,
@@ -179,6 +179,12 @@ impl Holdings {
             allocations
         };
         Some((1..1 << self.loose.len()).map(freed).collect())
+    }
+
+    /// What is taken, if a kubelet reads nothing else of the holders.
+    pub(super) fn taken_alone(&self) -> Option<TakenResources> {
+        let is_plain = |(holder, grant): (&Holder, &Grant)| grant.shared.is_none() && !holder.is_apart();
+        (self.loose.is_empty() && self.allocations.iter().all(is_plain)).then(|| self.taken())
     }
 
     /// What is taken, whichever pod has it.

@@ -25,6 +25,7 @@ mod log;
 mod moved;
 mod orders;
 mod reuse;
+mod situation;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -41,6 +42,7 @@ use numa_topology::set::NodeSet;
 pub(super) use self::concern::{concerns, may_concern};
 #[cfg(test)]
 pub(super) use self::reuse::take_over_init_memory;
+pub(super) use self::situation::Situation;
 pub use self::verdict::{PredictedContainer, PredictedPlace, RefusalGroup, UnknownNode, Verdict};
 use self::{
     ends::{came_and_went, open_ends, possible_states},
@@ -92,6 +94,8 @@ pub struct NodeView {
     open_order: OnceLock<Option<UnknownNode>>,
     /// Where bound pods may be; looked for in the same way.
     moved: OnceLock<MovedPods>,
+    /// What bound pods hold, if it alone decides ([`Self::situation`]); looked for in the same way.
+    taken_alone: OnceLock<Option<TakenResources>>,
     /// Names by uid of bound pods whose order decides what is left, and is not known.
     unordered: BTreeMap<String, String>,
     /// The same of pods that were bound together; each order of them has left the same so far.
@@ -196,7 +200,7 @@ impl NodeView {
             LogChange::Order => self.replay(),
             LogChange::Last => {
                 self.version += 1;
-                self.moved = OnceLock::new();
+                (self.moved, self.taken_alone) = Default::default();
                 // The others need not be played again.
                 if let Some(model) = &self.model
                     && let Some(doubt) = give(model, &mut self.bound, request)
@@ -467,8 +471,7 @@ impl NodeView {
                 self.doubt = doubt.or(behind_gap);
             }
         }
-        self.open_order = OnceLock::new();
-        self.moved = OnceLock::new();
+        (self.open_order, self.moved, self.taken_alone) = Default::default();
         self.add_tentative();
     }
 
