@@ -54,7 +54,7 @@ pub(super) fn measure(workspace: &Workspace) -> Result<()> {
 /// Runs a program, and prints its lines with its words before them.
 fn print(program: &Path, words: &[&str], further: &[&str]) -> Result<()> {
     let words_text = words.join(" ");
-    let step = ProgressStep::begin(&format!("measure {words_text}"));
+    let step = ProgressStep::begin(format!("measure {words_text}"));
     let text = command::quietly(Command::new(program).args(words).args(further))?;
     step.done();
     text.lines().for_each(|line| println!("{words_text}: {line}"));
