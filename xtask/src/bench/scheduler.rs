@@ -33,7 +33,7 @@ const BURSTS: [&[&str]; 4] = [
     &["--nodes", "100", "--percent", "95", "--policy", "best-effort"],
 ];
 
-/// Measures, and prints what each program says as soon as it ends: all of them take the better part of an hour.
+/// Measures, and prints what each program says as soon as it ends: together they take most of an hour.
 pub(super) fn measure(workspace: &Workspace) -> Result<()> {
     let program = product::build(workspace, BuildProfile::Release)?;
     let load = product::build_measuring_burst(workspace, "scheduler-load")?;

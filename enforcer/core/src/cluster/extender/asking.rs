@@ -8,8 +8,8 @@
 //! and used again only as its [view](NodeAnswer::is_of) allows. Nothing changes while nodes are asked.
 //!
 //! Cost: of known answers, a lookup for each node; of others, an admission for each situation. Starting a
-//! thread costs as much as some admissions, so a part has [`PART`] of them. There are more parts than threads:
-//! one that waits for its CPU holds up one part.
+//! thread costs as much as some admissions, so a part has [`PART`] of them. There are more parts than
+//! threads: one that waits for its CPU holds up one part.
 //!
 //! [`WorkSharing`]: super::WorkSharing
 

@@ -4,8 +4,8 @@
 //! admission on each. Idea: a kubelet reads its machine, its rules, and what is taken, whichever pod has it;
 //! nodes with all of that in common answer alike.
 //!
-//! Invariant: nodes in equal situations give equal answers; only the names of holders in a refusal may differ.
-//! A node has no situation where more may decide: pods that the state does not cover, pods that share CPUs,
+//! Invariant: nodes in equal situations give equal answers; only names of holders in a refusal may differ. A
+//! node has no situation where more may decide: pods that the state does not cover, pods that share CPUs,
 //! memory that may be free already, resources that are taken outside of pods, or a place that this pod has
 //! there; and where nothing is certain.
 //!
