@@ -38,6 +38,9 @@ const SCRAPE: &str = "scrape: ";
 /// Beginning of the lines of the bench `recording`.
 const RECORDING: &str = "recording: ";
 
+/// Beginning of the lines of the bench `claims`.
+const CLAIMS: &str = "claims: ";
+
 /// Beginning of the lines of the bench `programs`.
 const PROGRAMS: &str = "programs: ";
 
@@ -71,6 +74,8 @@ enum BenchPart {
     Scrape,
     /// A turn that is recorded, beside one that is not
     Recording,
+    /// The driver of resource claims: latency, memory, and lives of claims with restarts
+    Dra,
     /// The program itself, on this host and in a crowded guest
     Program,
     /// The scheduler's extender: latency, pods per second, memory, bursts, and a million pods
@@ -102,6 +107,11 @@ pub(crate) fn run(workspace: &Workspace, arguments: &BenchArguments) -> Result<(
     if wanted(BenchPart::Recording) {
         for line in lines_of(workspace, "recording", RECORDING)? {
             println!("a turn that is recorded: {line}");
+        }
+    }
+    if wanted(BenchPart::Dra) {
+        for line in lines_of(workspace, "claims", CLAIMS)? {
+            println!("{line}");
         }
     }
     if wanted(BenchPart::Program) {
