@@ -18,6 +18,7 @@ use crate::{
     words,
     workload::{CgroupPath, Workload},
 };
+use numa_placement::{Allocations, MemoryPriority};
 use numa_topology::{Topology, id::NodeId, set::NodeSet};
 
 /// The goal with the nodes that were added to the workload.
@@ -49,14 +50,18 @@ pub(super) fn without(
 /// All guarded workloads, in ascending order of their cgroups. `limits` are those of each target.
 pub(super) fn of(
     inputs: &Inputs<'_>,
+    allocations: &Allocations,
     decision: &Decision,
     limits: &BTreeMap<CgroupPath, AncestorLimits>,
 ) -> Vec<ProtectedWorkload> {
     let machine = &inputs.inventory.machine;
     let gpus = machine.gpu_memory_nodes();
-    // Memory nodes of a claiming container are those of claims with strict memory.
+    // Containers of claims with strict memory.
     let claiming = inputs.containers.cgroups().filter(|(_, holder)| holder.is_claiming());
-    let claiming: BTreeSet<&CgroupPath> = claiming.map(|(cgroup, _)| cgroup).collect();
+    let is_strict =
+        |holder| allocations.get(holder).is_some_and(|grant| grant.memory_priority == MemoryPriority::Strict);
+    let claiming: BTreeSet<&CgroupPath> =
+        claiming.filter(|(_, holder)| is_strict(holder)).map(|(cgroup, _)| cgroup).collect();
     let guarded = |(cgroup, target): (&CgroupPath, &CpusetTarget)| {
         let goal = target.cpuset.mems.as_ref().filter(|mems| !mems.is_empty())?;
         if target.standing == DriftStatus::LeftAlone {
@@ -115,13 +120,14 @@ fn bytes(workloads: &[Workload], model: &Model, cgroup: &CgroupPath) -> BTreeMap
 mod tests {
     use super::*;
     use crate::{
+        hosted::{Containers, PlacementNode},
         plan::{Action, Outcome, OutcomeResult},
         sample::CgroupSample,
         scene::Scene,
         turn::FallbackNode,
         turn::History,
     };
-    use numa_placement::Allocations;
+    use numa_placement::{Grant, SharedCpus, external::CLAIMS};
     use numa_topology::synth::Machine;
 
     /// CPUs 0-3 on node 0 and 4-7 on node 1; `/a` is on node 0 with these memory nodes.
@@ -211,5 +217,33 @@ mod tests {
         let mut left = host("0");
         left.policy.workloads[0].enforce = false;
         assert!(left.decide().guarded.is_empty());
+    }
+
+    #[test]
+    fn memory_of_a_claim_is_strict_only_where_the_claim_says_so() {
+        let path = "/kubepods/podweb/id";
+        let scene = Scene::new(Machine::new().sockets(2).threads(1).build());
+        let scene = scene.workload(path, "0-1", "0").memory(path, &[(0, 300, 0)]);
+        let (inventory, settings) = (scene.inventory(), &scene.policy.placement);
+        for (memory_priority, is_strict) in
+            [(MemoryPriority::Strict, true), (MemoryPriority::Guaranteed, false)]
+        {
+            let grant = Grant {
+                engine: CLAIMS,
+                policy: CLAIMS,
+                shared: Some(SharedCpus::new("0-1".parse().unwrap(), 0)),
+                mems: "0".parse().unwrap(),
+                pin_cpus: true,
+                pin_mems: true,
+                memory_priority,
+                ..Grant::default()
+            };
+            let (mut containers, mut allocations) = (Containers::default(), Allocations::default());
+            let mut node = PlacementNode { inventory: &inventory, settings, allocations: &mut allocations };
+            containers.hold_claimed(&mut node, "id", "web", Some(&CgroupPath::new(path)), &grant);
+            let decision = scene.decide_beside(&containers, &History::default(), &mut allocations);
+            let guarded: Vec<_> = decision.guarded.iter().map(|one| one.strict).collect();
+            assert_eq!(guarded, [is_strict]);
+        }
     }
 }

@@ -77,7 +77,7 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         placeable.iter().map(|one| (one.cgroup.clone(), AncestorLimits::of(inputs, one.cgroup))).collect();
     let mut parts = place_declared(inputs, allocations, &placeable, &limits, &mut decision);
     parts.extend(announced(inputs, allocations, &mut decision, &mut limits));
-    decision.guarded = guarded::of(inputs, &decision, &limits);
+    decision.guarded = guarded::of(inputs, allocations, &decision, &limits);
     decision.plan = transaction::plan(parts);
     partition::add_partition_steps(inputs, &mut decision);
     decision

@@ -65,6 +65,8 @@ pub struct ContainerPlace {
     pub exclusive_cpus: CpuSet,
     /// Its memory nodes; unchanged if absent.
     pub mems: Option<NodeSet>,
+    /// Whether it never gets more memory nodes, however full its own are.
+    pub is_strict: bool,
     /// Nodes that its memory belongs on, strictly or not; empty if anywhere.
     pub preferred_nodes: NodeSet,
     /// Bytes of huge pages by size that its limits and those of its pod have to grow by.
@@ -163,8 +165,14 @@ fn place(claims: &[&PreparedClaim], ledger: &ClaimLedger, supply: &ClaimSupply) 
         let own =
             nodes(&|result| memory_option(result) == ClaimMemory::Strict || result.amounts.has_memory());
         place.mems = Some(supply.strict_mems(&own));
+        place.is_strict = true;
         place.preferred_nodes = own;
     } else {
+        // By default memory only begins on the node of the CPUs.
+        let is_asked = all.iter().any(|result| result.result.options.asks_for_preferred_memory());
+        if is_asked && !is(ClaimMemory::Free) {
+            place.mems = supply.preferred_mems(&near);
+        }
         place.preferred_nodes = near;
     }
     let taking = || all.iter().filter(|result| result.amounts.cpus > 0).map(|result| result.result.options);
@@ -209,11 +217,7 @@ impl ContainerPlace {
             mems: self.mems.clone().unwrap_or_default(),
             memory: self.memory.clone(),
             memory_source: (!self.memory.is_empty()).then_some(MemorySource::Request),
-            memory_priority: if self.mems.is_some() {
-                MemoryPriority::Strict
-            } else {
-                MemoryPriority::Guaranteed
-            },
+            memory_priority: if self.is_strict { MemoryPriority::Strict } else { MemoryPriority::Guaranteed },
             pin_cpus: self.cpus.is_some(),
             pin_mems: self.mems.is_some(),
             reason: format!("its resource claims have it: {claims}"),

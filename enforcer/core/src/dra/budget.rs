@@ -37,6 +37,9 @@ pub struct BudgetOptions {
     pub overlap: bool,
     /// Bytes of ordinary memory of each node that claims do not get, beside what placement reserves.
     pub reserve_memory_bytes: u64,
+    /// Whether containers get more memory nodes before their own are full. Without that, memory that is
+    /// preferred on nodes is not bound to them.
+    pub widens_memory: bool,
 }
 
 impl Default for BudgetOptions {
@@ -48,6 +51,7 @@ impl Default for BudgetOptions {
             full_cores: false,
             overlap: false,
             reserve_memory_bytes: 0,
+            widens_memory: true,
         }
     }
 }
@@ -76,6 +80,7 @@ pub struct NodeBudget {
 pub struct ClaimSupply {
     layout: CpuLayout,
     nodes: Vec<NodeBudget>,
+    widens_memory: bool,
 }
 
 impl ClaimSupply {
@@ -113,7 +118,11 @@ impl ClaimSupply {
             }
         });
         let has_something = |budget: &NodeBudget| !budget.cpus.is_empty() || budget.capacity.has_memory();
-        Self { layout: inventory.layout.clone(), nodes: nodes.filter(has_something).collect() }
+        Self {
+            layout: inventory.layout.clone(),
+            nodes: nodes.filter(has_something).collect(),
+            widens_memory: options.widens_memory,
+        }
     }
 
     /// Nodes that have something, in ascending order.
@@ -153,6 +162,12 @@ impl ClaimSupply {
     /// Most threads of a core of the machine; at least 1.
     pub(super) fn threads_per_core(&self) -> usize {
         core_size(&self.layout, &self.layout.all())
+    }
+
+    /// The memory nodes of a container that prefers these, until it gets more; `None` if it never would.
+    pub fn preferred_mems(&self, nodes: &NodeSet) -> Option<NodeSet> {
+        let is_bound = self.widens_memory && !nodes.is_empty();
+        is_bound.then(|| self.strict_mems(nodes))
     }
 
     /// The memory nodes of a container with its memory strictly on these nodes: also one with memory for the

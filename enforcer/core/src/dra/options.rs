@@ -201,6 +201,11 @@ impl ClaimOptions {
         self.memory.unwrap_or(default)
     }
 
+    /// Whether memory is preferred on the nodes by choice, not by default.
+    pub fn asks_for_preferred_memory(self) -> bool {
+        self.memory == Some(ClaimMemory::Preferred)
+    }
+
     /// Which CPUs are exclusive; any by default.
     pub fn cores(self) -> ClaimCores {
         self.cores.unwrap_or(ClaimCores::Any)

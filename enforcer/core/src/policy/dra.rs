@@ -124,6 +124,7 @@ impl DraSettings {
         }
     }
 
+            ..BudgetOptions::default()
     /// Checks the directory and the budgets, and that containers can be bound to their claims.
     pub(super) fn validate(&self, nri: &NriSettings) -> Result<(), PolicyError> {
         can_be_opened(&self.cdi_dir)

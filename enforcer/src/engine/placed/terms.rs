@@ -39,7 +39,8 @@ impl LedgerTerms {
         self.inventory = inventory;
         self.settings = policy.placement.clone();
         self.rules.clone_from(&policy.workloads);
-        self.budgets = policy.dra.budgets();
+        self.budgets =
+            BudgetOptions { widens_memory: policy.memory.widening.enabled, ..policy.dra.budgets() };
         let ignored_marks = std::mem::replace(&mut self.ignores_marks, !policy.nri.honour_marks);
         let placed = std::mem::replace(&mut self.places, writes && policy.nri.place);
         // Containers that came before it places are known by name only.

@@ -126,7 +126,7 @@ fn memory_is_where_the_option_says() {
         (place.mems.map(|mems| mems.to_string()), place.preferred_nodes.to_string())
     };
     assert_eq!(of(json!({})), (Some("1".into()), "1".into()));
-    assert_eq!(of(json!({"memory": "preferred"})), (None, "1".into()));
+    assert_eq!(of(json!({"memory": "preferred"})), (Some("1".into()), "1".into()));
     assert_eq!(of(json!({"memory": "free"})), (None, String::new()));
     let place = Node::with(&[one(amounts.clone(), &json!({}))]).place();
     assert_eq!((ordinary(&place), place.hugepages), (8 << 30, [(2 << 20, 4 << 20)].into()));
@@ -171,6 +171,26 @@ fn administrators_get_no_place_of_their_own() {
     admin.results[0].is_admin = true;
     let place = Node::with(&[admin]).place();
     assert_eq!(place, ContainerPlace::default());
+}
+
+#[test]
+fn memory_that_is_preferred_is_bound_only_where_more_nodes_may_come() {
+    let amounts = PlaceAmounts { memory_bytes: 8 << 30, ..PlaceAmounts::default() };
+    let preferring = one(amounts, &json!({"memory": "preferred"}));
+    let mut node = Node::with(std::slice::from_ref(&preferring));
+    let place = node.place();
+    assert_eq!((place.mems.as_ref().map(ToString::to_string), place.is_strict), (Some("1".into()), false));
+    let grant = place.grant("shop/a");
+    assert_eq!((grant.pin_mems, grant.memory_priority), (true, MemoryPriority::Guaranteed));
+    // By default, without an amount, it only begins there.
+    let default = Node::with(&[one(cpus(2), &json!({}))]).place();
+    assert_eq!((default.mems, default.preferred_nodes.to_string()), (None, "1".into()));
+    let strict = Node::with(&[one(cpus(2), &json!({"memory": "strict"}))]).place();
+    assert_eq!((strict.is_strict, strict.grant("shop/a").memory_priority), (true, MemoryPriority::Strict));
+    let options = BudgetOptions { widens_memory: false, ..BudgetOptions::default() };
+    node.supply = supply(LINE, &options, "");
+    let place = node.place();
+    assert_eq!((place.mems, place.preferred_nodes.to_string()), (None, "1".into()));
 }
 
 #[test]
