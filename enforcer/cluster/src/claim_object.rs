@@ -12,14 +12,16 @@ use std::time::Duration;
 
 use hyper::Method;
 use numa_topology::text::printable_within;
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::{
     api_error::ApiError,
-    connection::{ApiConnection, JSON},
+    connection::{APPLY, ApiConnection, JSON},
 };
 
+/// Owner of what is written of a claim.
+const MANAGER: &str = "numa-enforcer-claims";
 /// Longest time of one read.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Characters of a foreign text that an error repeats.
@@ -82,6 +84,36 @@ impl ClaimReadError {
 }
 
 impl ApiConnection {
+    /// Writes devices into the status of the claim of this namespace, name and uid, by server-side apply:
+    /// what other writers have there stays.
+    ///
+    /// # Errors
+    /// If the server does not answer within 5 s, refuses, or has a claim of another uid there.
+    pub async fn write_claim_devices(
+        &self,
+        (namespace, name): (&str, &str),
+        uid: &str,
+        devices: Value,
+    ) -> Result<(), ClaimReadError> {
+        for part in [namespace, name] {
+            if !is_object_name(part) {
+                return Err(ClaimReadError::NoName(printable_within(part, MAX_SHOWN)));
+            }
+        }
+        let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}/status");
+        let body = json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"namespace": namespace, "name": name, "uid": uid},
+            "status": {"devices": devices},
+        });
+        let (query, body) = (format!("{path}?fieldManager={MANAGER}&force=true"), body.to_string());
+        let request = self.request("patch", Method::PATCH, &query, APPLY, body.as_bytes());
+        let late = |_elapsed| ApiError::Late { operation: format!("patch {path}"), limit: LIMIT };
+        tokio::time::timeout(LIMIT, request).await.map_err(late)??;
+        Ok(())
+    }
+
     /// The claim of this namespace, name and uid.
     ///
     /// # Errors

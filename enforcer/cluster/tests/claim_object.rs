@@ -127,3 +127,21 @@ async fn kubernetes_own_server_without_the_kind_is_told_from_one_without_the_cla
     let error = read(&connection, "u1").await.unwrap_err();
     assert!(matches!(error, ClaimReadError::Absent { .. }), "{error}");
 }
+
+#[tokio::test]
+async fn devices_are_written_into_the_status_alone() {
+    let stub = ApiStub::start(&[CLAIM]);
+    let connection = ApiConnection::new(stub.config()).unwrap();
+    stub.put(PATH, claim("u1"));
+    let devices = json!([{"driver": "numa-enforcer.io", "pool": "n1", "device": "ne-numa0"}]);
+    connection.write_claim_devices(("shop", "web"), "u1", devices.clone()).await.unwrap();
+    let written = stub.object(PATH).unwrap();
+    assert_eq!(written["status"], json!({"allocation": {}, "devices": devices}));
+    let (_, request) = stub.requests().pop().unwrap();
+    assert!(request.contains("/web/status"), "{request}");
+    let other = connection.write_claim_devices(("shop", "../web"), "u1", json!([])).await.unwrap_err();
+    assert!(matches!(other, ClaimReadError::NoName(_)), "{other}");
+    stub.fail_writes([Fault::status(403, "Forbidden")]);
+    let forbidden = connection.write_claim_devices(("shop", "web"), "u1", json!([])).await.unwrap_err();
+    assert!(forbidden.to_string().contains("not permitted"), "{forbidden}");
+}

@@ -262,6 +262,16 @@ impl ClaimDriver {
         }
     }
 
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        &self.settings.driver
+    }
+
+    /// The claims of now.
+    pub(super) fn ledger(&self) -> ClaimLedger {
+        self.state().ledger.clone()
+    }
+
     /// Claims of which only their CPUs and names are known.
     pub(super) fn recovered(&self) -> Vec<ClaimUid> {
         let state = self.state();

@@ -8,6 +8,7 @@
 //! Invariants: what is not on disk is not answered, and a failed write leaves ledger and disk as they were.
 //! The ledger's lock is not held while a claim waits, so that another one can be given up meanwhile.
 
+mod conditions;
 mod driver;
 mod earlier;
 mod lock;

@@ -1,6 +1,10 @@
 //! What the driver needs of the placement of this node.
 
-use std::{collections::BTreeSet, future::pending, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::pending,
+    sync::Arc,
+};
 
 use enforcer_core::dra::{ClaimLedger, ClaimSupply, ClaimUid};
 use numa_placement::Inventory;
@@ -27,6 +31,11 @@ pub trait ClaimPlaces: Send + Sync + 'static {
 
     /// Prepared claims that containers of other pods name; a pod may have been added since they were read.
     fn take_unconfirmed(&self) -> BTreeSet<ClaimUid>;
+
+    /// Shares of remote memory accesses of the containers of claims, 0 to 1, as the latest turn has them.
+    fn remote_accesses(&self) -> BTreeMap<ClaimUid, f64> {
+        BTreeMap::new()
+    }
 
     /// Claims that containers name.
     fn named(&self) -> BTreeSet<ClaimUid>;

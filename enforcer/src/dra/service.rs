@@ -28,6 +28,7 @@ use tokio::{
 };
 
 use super::{
+    conditions::keep_conditions,
     driver::{ClaimDriver, DriverCalls, DriverSettings},
     offer::DeviceOffer,
     orphans::ClaimsInUse,
@@ -57,6 +58,8 @@ pub(crate) struct DriverService {
     places: Arc<dyn ClaimPlaces>,
     offer: DeviceOffer,
     kubeconfig: Option<PathBuf>,
+    /// Share of remote accesses from which on the condition of a claim says so; `None` without conditions.
+    remote_limit: Option<f64>,
     /// Where the kubelet keeps which claims it holds.
     kubelet_state: PathBuf,
     /// Where claims are read, once there is a connection.
@@ -153,9 +156,19 @@ impl DriverService {
         let listeners = [service.take(), registry.take()];
         let files = DriverSocketFiles { _registry: registry, _service: service };
         let (offer, kubeconfig) = (DeviceOffer::new(dra, node), cluster.kubeconfig.clone());
+        let remote_limit = dra.claim_conditions.then_some(policy.thresholds.remote_traffic_warning);
         let kubelet_state = kubelet.root_dir.join("dra_manager_state");
-        let service =
-            Self { driver, places, offer, kubeconfig, kubelet_state, connection, endpoint, listeners };
+        let service = Self {
+            driver,
+            places,
+            offer,
+            kubeconfig,
+            remote_limit,
+            kubelet_state,
+            connection,
+            endpoint,
+            listeners,
+        };
         Ok(OpenedDriver { service, files, damage })
     }
 
@@ -186,6 +199,10 @@ impl DriverService {
         }));
         tasks.spawn(read_unconfirmed(Arc::clone(&self.driver), Arc::clone(&self.places)));
         tasks.spawn(release_orphans(Arc::clone(&self.driver), Arc::clone(&self.places), self.kubelet_state));
+        if let Some(limit) = self.remote_limit {
+            let of = (Arc::clone(&self.driver), Arc::clone(&self.places));
+            tasks.spawn(keep_conditions(of, self.connection.subscribe(), limit));
+        }
         let publishing = Publishing {
             offer: self.offer.clone(),
             kubeconfig: self.kubeconfig.clone(),

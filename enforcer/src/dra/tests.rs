@@ -18,6 +18,8 @@ use tokio::time::timeout;
 use super::*;
 use crate::dra::ReadAnswer;
 
+#[path = "tests/conditions.rs"]
+mod conditions;
 #[path = "tests/recovered.rs"]
 mod recovered;
 #[path = "tests/waits.rs"]
@@ -75,6 +77,7 @@ struct PlayedPlaces {
     meanwhile: Mutex<CpuSet>,
     held: Mutex<CpuSet>,
     is_without_runtime: AtomicBool,
+    remote: Mutex<BTreeMap<ClaimUid, f64>>,
 }
 
 impl ClaimPlaces for PlayedPlaces {
@@ -92,6 +95,10 @@ impl ClaimPlaces for PlayedPlaces {
 
     fn take_unconfirmed(&self) -> BTreeSet<ClaimUid> {
         BTreeSet::new()
+    }
+
+    fn remote_accesses(&self) -> BTreeMap<ClaimUid, f64> {
+        self.remote.lock().unwrap().clone()
     }
 
     fn named(&self) -> BTreeSet<ClaimUid> {

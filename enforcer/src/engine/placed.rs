@@ -45,6 +45,7 @@ use enforcer_report::{
 };
 
 mod claim_limits;
+mod claim_traffic;
 mod claims;
 mod current_claims;
 mod explained;

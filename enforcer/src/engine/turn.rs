@@ -130,6 +130,7 @@ impl Engine {
         let ObservedHost { inventory, workloads, sample, .. } = host;
         let model = Model::new(&inventory.machine, workloads, sample, self.before.as_ref());
         let begins = |facts: &OwnershipFacts| self.recording.begin(facts);
+        self.placed.note_remote_accesses(&model);
         let (declarations, owners) = self.placed.owners(workloads, sample, &model, &self.policy, begins);
         let findings = {
             let (model, policy, owners, declarations) = (&model, &self.policy, &owners, &declarations);

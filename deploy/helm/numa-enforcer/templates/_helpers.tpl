@@ -124,6 +124,7 @@ share_exclusive = {{ $dra.shareExclusive }}
 without_amounts = {{ $dra.withoutAmounts | quote }}
 kubevirt_variable = {{ $dra.kubevirtVariable }}
 require_nri = {{ $dra.requireNri }}
+claim_conditions = {{ $dra.claimConditions }}
 cdi_dir = {{ $dra.cdiDir | quote }}
 {{- range $dra.nodes }}
 

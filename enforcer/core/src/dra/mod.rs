@@ -28,6 +28,7 @@ pub mod binding;
 mod budget;
 pub mod cdi;
 mod claim;
+mod condition;
 mod devices;
 pub(crate) mod field;
 mod ledger;
@@ -44,6 +45,7 @@ pub use self::{
         ClaimAllocation, ClaimConsumer, ClaimContext, ClaimError, ClaimResult, ConsumedAmounts,
         MissingAmounts,
     },
+    condition::{ClaimLocality, locality_status},
     devices::{DeviceModel, NodeAllocatableShape, PublishOptions},
     field::FieldError,
     ledger::{
@@ -56,3 +58,6 @@ pub use self::{
 
 /// Name of the driver, unless it is configured; also the domain of its capacities and options.
 pub const DRIVER: &str = "numa-enforcer.io";
+
+/// Type of the condition of a claim that says whether its memory accesses stay on its NUMA nodes.
+pub const LOCALITY_CONDITION: &str = "NumaLocal";

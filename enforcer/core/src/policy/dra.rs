@@ -48,6 +48,8 @@ pub struct DraSettings {
     /// Prepare no claim as long as the container runtime does not tell its containers (NRI), also after the
     /// grace of 20 s: a container that starts without the link gets its CPUs late.
     pub require_nri: bool,
+    /// Write into the status of claims whether the memory accesses of their containers stay on their nodes.
+    pub claim_conditions: bool,
     /// Directory of the Container Device Interface, which the container runtime reads.
     pub cdi_dir: PathBuf,
     /// Nodes with a budget of their own.
@@ -104,6 +106,7 @@ impl Default for DraSettings {
             without_amounts: MissingAmounts::Refuse,
             kubevirt_variable: false,
             require_nri: false,
+            claim_conditions: false,
             cdi_dir: "/var/run/cdi".into(),
             nodes: Vec::new(),
         }
@@ -121,10 +124,10 @@ impl DraSettings {
             full_cores: self.full_cores,
             overlap: self.overlap,
             reserve_memory_bytes: self.reserve_memory.0,
+            ..BudgetOptions::default()
         }
     }
 
-            ..BudgetOptions::default()
     /// Checks the directory and the budgets, and that containers can be bound to their claims.
     pub(super) fn validate(&self, nri: &NriSettings) -> Result<(), PolicyError> {
         can_be_opened(&self.cdi_dir)

@@ -71,6 +71,7 @@ const SWITCHED: [(&str, &[&str]); 6] = [
             "without_amounts",
             "kubevirt_variable",
             "require_nri",
+            "claim_conditions",
             "cdi_dir",
             "node",
         ],

@@ -45,6 +45,8 @@ pub(in crate::engine) struct HeldClaims {
     naming: BTreeMap<String, NamingContainer>,
     /// Claims that containers name and of which it is not known whether their pods may have them.
     doubtful: BTreeSet<ClaimUid>,
+    /// Shares of remote memory accesses of the containers of claims, by the latest turn.
+    pub(super) remote_accesses: BTreeMap<ClaimUid, f64>,
     /// Number of names that were no prepared claim of the container's pod.
     pub(in crate::engine) spoofed: u64,
     /// The machine, exclusive CPUs of others and the link to the runtime when a change was reported last.
@@ -58,6 +60,8 @@ pub(in crate::engine) struct HeldClaims {
 struct NamingContainer {
     pod_uid: String,
     named: BTreeSet<ClaimUid>,
+    /// Those of them that are its own.
+    claims: Vec<ClaimUid>,
     /// What it has of them.
     place: Option<ContainerPlace>,
     /// What its runtime has for it.
@@ -67,6 +71,7 @@ struct NamingContainer {
 /// What the claims give a container.
 #[derive(Default)]
 struct ClaimedContainer {
+    claims: Vec<ClaimUid>,
     place: Option<ContainerPlace>,
     /// The same for the placement.
     grant: Option<Grant>,
@@ -78,6 +83,12 @@ impl HeldClaims {
     /// What the claims of a container give it.
     pub(in crate::engine) fn place(&self, id: &str) -> Option<&ContainerPlace> {
         self.naming.get(id)?.place.as_ref()
+    }
+
+    /// Containers with claims, and these.
+    pub(super) fn claiming(&self) -> impl Iterator<Item = (&str, &[ClaimUid])> {
+        let naming = self.naming.iter().filter(|(_, naming)| naming.place.is_some());
+        naming.map(|(id, naming)| (id.as_str(), naming.claims.as_slice()))
     }
 
     /// What containers have of their claims, and the limits that their runtimes have for them.
@@ -117,7 +128,7 @@ impl HeldClaims {
             self.naming.remove(id);
             return None;
         }
-        let ClaimedContainer { place, grant, doubtful } = self.look_up(id, pod_uid, named);
+        let ClaimedContainer { claims, place, grant, doubtful } = self.look_up(id, pod_uid, named);
         if grant.is_none() {
             self.spoofed += 1;
         }
@@ -126,7 +137,8 @@ impl HeldClaims {
             self.count_change();
         }
         let limits = self.naming.remove(id).map(|naming| naming.limits).unwrap_or_default();
-        let naming = NamingContainer { pod_uid: pod_uid.to_owned(), named: named.clone(), place, limits };
+        let naming =
+            NamingContainer { pod_uid: pod_uid.to_owned(), named: named.clone(), claims, place, limits };
         self.naming.insert(id.to_owned(), naming);
         grant
     }
@@ -158,6 +170,7 @@ impl HeldClaims {
         let names = printable_within(&names.collect::<Vec<_>>().join(", "), LONGEST_NAMES);
         found.grant = Some(place.grant(&names));
         found.place = Some(place);
+        found.claims = bound.claims;
         found
     }
 }
@@ -206,16 +219,15 @@ impl Ledger {
         let ids: Vec<String> = self.claims.naming.keys().cloned().collect();
         for id in ids {
             let Some(naming) = self.claims.naming.get(&id) else { continue };
-            let ClaimedContainer { place, grant, .. } =
+            let ClaimedContainer { claims, place, grant, .. } =
                 self.claims.look_up(&id, &naming.pod_uid, &naming.named);
-            if place == naming.place {
+            let is_same = place == naming.place;
+            let Some(naming) = self.claims.naming.get_mut(&id) else { continue };
+            naming.claims = claims;
+            if is_same {
                 continue;
             }
-            let had = self
-                .claims
-                .naming
-                .get_mut(&id)
-                .and_then(|naming| std::mem::replace(&mut naming.place, place));
+            let had = std::mem::replace(&mut naming.place, place);
             let Some(holder) = self.held.containers.holder(&id).cloned() else { continue };
             if holder.is_given() {
                 continue;
@@ -293,6 +305,10 @@ impl ClaimPlaces for SharedLedger {
 
     fn take_unconfirmed(&self) -> BTreeSet<ClaimUid> {
         std::mem::take(&mut self.lock().claims.doubtful)
+    }
+
+    fn remote_accesses(&self) -> BTreeMap<ClaimUid, f64> {
+        self.lock().claims.remote_accesses.clone()
     }
 
     fn named(&self) -> BTreeSet<ClaimUid> {

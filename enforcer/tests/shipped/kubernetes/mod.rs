@@ -248,6 +248,9 @@ fn a_token_is_mounted_where_the_daemon_asks_the_api_server_alone() {
         (json!(["events"]), json!(["create", "patch"])),
         (json!(["resourceslices"]), json!(["get", "list", "watch", "create", "update", "delete"])),
         (json!(["resourceclaims"]), json!(["get"])),
+        // With conditions of claims alone.
+        (json!(["resourceclaims/status"]), json!(["patch"])),
+        (json!(["resourceclaims/driver"]), json!(["associated-node:patch"])),
         (json!(["nodes"]), json!(["get"])),
         (json!(["pods"]), json!(["list", "watch"])),
         (json!(["nodes/configz"]), json!(["get"])),

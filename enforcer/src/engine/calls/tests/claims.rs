@@ -324,3 +324,37 @@ fn a_container_that_was_created_without_the_link_gets_its_limits_with_the_list()
     let (set, quota, limits) = told_of(&answer, "id-one").unwrap();
     assert_eq!((set.split('/').next(), quota, limits), (Some(&*cpus.to_string()), Some(-1), limit(8 << 20)));
 }
+
+#[test]
+fn remote_accesses_of_a_claim_are_those_of_its_own_containers_by_their_cpu_time() {
+    use enforcer_core::model::{Model, Traffic, TrafficSource, WorkloadModel};
+    let placed = placed(true);
+    claim_a(&placed);
+    let mut second = naming("one");
+    second.container.id = "id-two".into();
+    second.container.name = "two".into();
+    second.container.linux.as_mut().unwrap().cgroups_path = "/kubepods/podone/id-two".into();
+    for subject in [naming("one"), second, naming("thief")] {
+        ask(&placed, |reply| NriCall::Create { subject, reply });
+    }
+    let mut model = Model::default();
+    for (path, remote, used, samples) in [
+        ("/kubepods/podone/id-one", 0.8, 3.0, 1_000),
+        ("/kubepods/podone/id-two", 0.0, 1.0, 1_000),
+        ("/kubepods/podthief/id-thief", 1.0, 100.0, 1_000),
+    ] {
+        let traffic = Some(Traffic::new(remote, TrafficSource::HintFaults, samples));
+        let figures = WorkloadModel { traffic, cpus_used: Some(used), ..WorkloadModel::default() };
+        model.workloads.insert(CgroupPath::new(path), figures);
+    }
+    placed.note_remote_accesses(&model);
+    let remote = placed.remote_accesses();
+    let uid = ClaimUid::parse("uid-a").unwrap();
+    assert_eq!(remote.keys().collect::<Vec<_>>(), [&uid]);
+    assert!((remote[&uid] - 0.6).abs() < 1e-9, "{remote:?}");
+    for figures in model.workloads.values_mut() {
+        figures.traffic.as_mut().unwrap().samples = 5;
+    }
+    placed.note_remote_accesses(&model);
+    assert!(placed.remote_accesses().is_empty(), "too few observations say nothing");
+}

@@ -1,0 +1,76 @@
+//! Writes into the status of claims whether the memory accesses of their containers stay on their nodes.
+//!
+//! Off by default (`dra.claim_conditions`): it takes the right to change the status of claims. Invariants: a
+//! claim is written only when its condition changes, and at most once in three looks; what fails is tried at
+//! the next look and keeps nothing else waiting.
+
+use std::{
+    collections::BTreeMap, convert::Infallible, future::Future, io, pin::Pin, sync::Arc, time::Duration,
+};
+
+use enforcer_cluster::ApiConnection;
+use enforcer_core::dra::{ClaimLocality, ClaimUid, locality_status};
+use enforcer_runtime::dra::KubeletClaim;
+use serde_json::Value;
+use tokio::{sync::watch, time::sleep};
+
+use super::{
+    driver::{ClaimDriver, named},
+    places::ClaimPlaces,
+};
+use crate::wall_clock;
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// The end of a write.
+pub(super) type Written<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+
+/// Where the status of claims is written.
+pub(super) trait ClaimStatus: Send + Sync + 'static {
+    /// Writes these devices into the status of the claim.
+    fn write(&self, claim: KubeletClaim, devices: Value) -> Written<'_>;
+}
+
+impl ClaimStatus for watch::Receiver<Option<Arc<ApiConnection>>> {
+    fn write(&self, claim: KubeletClaim, devices: Value) -> Written<'_> {
+        let connection = self.borrow().clone();
+        Box::pin(async move {
+            let connection = connection.ok_or("there is no connection to the API server yet")?;
+            let KubeletClaim { uid, namespace, name } = claim;
+            let written = connection.write_claim_devices((&namespace, &name), &uid, devices).await;
+            written.map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// Keeps the conditions of claims. A share of remote accesses from `limit` on is remote.
+pub(super) async fn keep_conditions(
+    (driver, places): (Arc<ClaimDriver>, Arc<dyn ClaimPlaces>),
+    status: impl ClaimStatus,
+    limit: f64,
+) -> io::Result<Infallible> {
+    let mut known = BTreeMap::<ClaimUid, ClaimLocality>::new();
+    let mut warned = String::new();
+    loop {
+        sleep(LOOK).await;
+        let remote = places.remote_accesses();
+        let ledger = driver.ledger();
+        known.retain(|uid, _| ledger.claim(uid).is_some());
+        for claim in ledger.claims().filter(|claim| !claim.is_recovered()) {
+            let Some(remote) = remote.get(&claim.uid) else { continue };
+            let locality = known.entry(claim.uid.clone()).or_default();
+            let Some(is_local) = locality.observe(*remote, limit) else { continue };
+            let of = (driver.name(), ledger.node());
+            let devices = locality_status(claim, of, (is_local, *remote), &wall_clock::utc_now());
+            match status.write(named(claim), devices).await {
+                Ok(()) => locality.set_written(is_local),
+                Err(error) if error != warned => {
+                    tracing::warn!("the condition of claim {} is not written: {error}", claim.full_name());
+                    warned = error;
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
