@@ -473,8 +473,9 @@ fn annotation_of_a_mirror_with_the_uid_of_another_pod_is_not_believed() {
     let mut one = extender(Binder::Extender, &["a"]);
     one.observe_state(object("a", state_of(taken.allocations(), 1)), 0);
     one.observe_pod(on("a", &pod("victim", 8)), 0);
-    let forged = PodObject { mirror_of: Some("victim".into()), ..on("a", &pod("forged", 1)) };
+    let forged = PodObject { mirror_of: Some("victim".into()), ..on("a", &pod("forged", 4)) };
     one.observe_pod(forged, 0);
+    assert_eq!(filter(&mut one, &pod("p", 4), &["a"]), format!(" | a: {NO_CPUS}"), "it holds its own place");
     one.observe_pod_gone("forged", 0);
     assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), format!(" | a: {NO_CPUS}"));
 }
@@ -599,6 +600,13 @@ fn node_that_was_replaced_under_its_name_has_another_state() {
     early.observe_node_gone("a");
     early.observe_state_gone("a");
     assert_eq!(early.nodes_with_state(), 0);
+    let mut unowned = extender(Binder::Extender, &["a"]);
+    let mut of_any = object("a", state_at(1));
+    of_any.origin.owner_uid = None;
+    unowned.observe_state(of_any, 0);
+    assert_eq!(filter(&mut unowned, &pod("p", 2), &["a"]), "a | ");
+    unowned.observe_node(NodeObject { uid: "other".into(), ..node("a") }, 0);
+    assert_eq!(filter(&mut unowned, &pod("p", 2), &["a"]), unknown, "the state names no owner");
 }
 
 #[test]
