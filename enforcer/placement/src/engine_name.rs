@@ -18,6 +18,8 @@ pub const OTHERS: &str = "others";
 pub const CLAIMS: &str = "claims";
 /// Engine name of the grant of a container that runs without a place.
 pub const UNPLACED: &str = "none";
+/// Name in place of an engine's for what a scheduler has chosen and no engine has given yet.
+pub(crate) const CHOSEN: &str = "chosen";
 
 /// Deserializes a name of an engine or a policy.
 #[cfg(feature = "serde")]

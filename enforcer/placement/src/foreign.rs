@@ -17,6 +17,13 @@ use numa_topology::text::printable_within;
 /// Volcano's topology policy of a pod.
 pub const VOLCANO_POLICY: &str = "volcano.sh/numa-topology-policy";
 
+/// The place that this project's scheduler has chosen for a pod; it comes with the binding.
+pub const DECISION: &str = "numa-enforcer.io/placement";
+/// The mark of this project's gate of the node that a pod has got; nothing here reads it.
+pub const PLACED_ON: &str = "numa-enforcer.io/placed-on";
+/// Annotations that the author of a pod does not write, so no warning names them.
+pub(crate) const OF_SCHEDULER: [&str; 2] = [DECISION, PLACED_ON];
+
 /// Treatment of an annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnnotationSupport {
@@ -162,8 +169,8 @@ pub fn annotations_of_interest<'a>(
 /// Can an annotation have an effect here, or require a warning that it has none?
 pub fn is_of_interest(key: &str) -> bool {
     let whole = |known: &&KnownAnnotation| known.is_whole_key() && known.fate != Elsewhere;
-    pools::FAMILIES.iter().any(|family| key.contains(family))
-        || KNOWN.iter().filter(whole).any(|known| key == known.name || below(key, known.name))
+    let is_of_family = pools::FAMILIES.iter().any(|family| key.contains(family)) && key != PLACED_ON;
+    is_of_family || KNOWN.iter().filter(whole).any(|known| key == known.name || below(key, known.name))
 }
 
 /// Is the key one of a family with a whole name: `CLASS.memory-qos.nri.io`, `memtierd.nri.io/pod`?
@@ -223,8 +230,9 @@ pub(super) fn warnings(pod: &PodRequest, engine: &'static str, other: &'static s
 /// Warning about a pod's placement annotations under the profile `kubelet`: a kubelet reads none of them.
 pub(super) fn ignored_by_kubelet(pod: &PodRequest) -> Option<String> {
     let keys = pod.annotations.keys().map(String::as_str);
-    // The copy of the resources does not come from the pod's author.
-    let ignored: Vec<&str> = keys.filter(|key| *key != pools::RESOURCES_KEY && is_of_interest(key)).collect();
+    // The copy of the resources does not come from the pod's author either.
+    let is_of_author = |key: &&str| *key != pools::RESOURCES_KEY && !OF_SCHEDULER.contains(key);
+    let ignored: Vec<&str> = keys.filter(is_of_author).filter(|key| is_of_interest(key)).collect();
     (!ignored.is_empty()).then(|| format!("{}: the profile is kubelet, ignored", list_keys(&ignored)))
 }
 

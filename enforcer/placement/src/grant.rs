@@ -2,7 +2,12 @@
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 
-use crate::{affinity::AffinityRule, engine_name::FixedName, hint::Hint, qos::QosClass};
+use crate::{
+    affinity::AffinityRule,
+    engine_name::{CHOSEN, FixedName},
+    hint::Hint,
+    qos::QosClass,
+};
 use numa_topology::{
     id::NodeId,
     quantity,
@@ -240,6 +245,17 @@ mod pairs {
 }
 
 impl Grant {
+    /// What a scheduler has chosen for a container that is not there yet. As the container's previous grant it
+    /// is kept as far as the engine allows.
+    pub fn chosen(exclusive: CpuSet, mems: NodeSet) -> Self {
+        Self { engine: CHOSEN, exclusive, mems, ..Self::default() }
+    }
+
+    /// Is it only a choice?
+    pub(crate) fn is_chosen(&self) -> bool {
+        self.engine == CHOSEN
+    }
+
     /// CPUs that the container runs on, where `taken` are the exclusive CPUs of all holders.
     pub fn cpus(&self, taken: &CpuSet) -> CpuSet {
         let mut cpus = match &self.shared {

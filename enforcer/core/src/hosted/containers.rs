@@ -25,6 +25,7 @@
 //!
 //! Cost: that of placing one pod, and a pass over the containers of that pod.
 
+mod previous;
 mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::previous::{DecidedContainer, LONGEST_DECISION};
 use numa_placement::external::UNPLACED;
 
 use super::{external, grant_record::ExpectedContainers};
@@ -308,7 +310,7 @@ impl Containers {
     pub(crate) fn take_over(&mut self, there: &Announced) {
         let Some(asked) = there.pod.containers.first().cloned() else { return };
         let holder = Holder::new(there.pod.name.clone(), asked.name.clone());
-        self.note(&holder, there, None);
+        self.note(&holder, there, there.seen());
         if let Some(pod) = self.pods.get_mut(holder.pod()) {
             pod.request.containers.push(asked);
         }
@@ -352,7 +354,8 @@ impl Containers {
                 settled.others.extend(self.end(node, &old).others);
             }
         }
-        self.note(&holder, new, had.map(GrantRecord::grant));
+        let previous = had.map(GrantRecord::grant).or_else(|| new.seen()).or_else(|| new.decided(node));
+        self.note(&holder, new, previous);
         let before = self.cpusets(node, &holder);
         let answer = had.and_then(|had| had.still_answers(&new.pod, &asked, node));
         match (answer, record.map(|record| record.turn)) {
@@ -613,17 +616,13 @@ impl Containers {
         self.pods.get(holder.pod())?.members.get(holder.name())
     }
 
-    fn note(&mut self, holder: &Holder, new: &Announced, had: Option<Grant>) {
+    fn note(&mut self, holder: &Holder, new: &Announced, previous: Option<Grant>) {
         let pod = self.pods.entry(holder.pod().clone()).or_insert_with(|| {
             let request = PodRequest { containers: Vec::new(), ..new.pod.clone() };
             KnownPod { request, members: BTreeMap::new() }
         });
         let known = std::mem::take(&mut pod.request.containers);
-        let seen = || {
-            let mems = new.set_to().mems.clone().unwrap_or_default();
-            Some(Grant { exclusive: new.kept_cpus()?.clone(), mems, ..Grant::default() })
-        };
-        let previous = had.or_else(seen).map(|grant| (holder.name().to_owned(), grant));
+        let previous = previous.map(|grant| (holder.name().to_owned(), grant));
         pod.request =
             PodRequest { containers: known, previous: previous.into_iter().collect(), ..new.pod.clone() };
         let member = Member { id: new.id.clone(), cgroup: new.cgroup.clone() };
@@ -766,12 +765,6 @@ impl Announced {
     /// Its current CPUs and memory nodes, as far as known.
     pub fn set_to(&self) -> &Cpuset {
         self.shown.as_ref().unwrap_or(&self.now)
-    }
-
-    /// Its current CPUs, if they look exclusive: as many as it requests, and a whole number.
-    fn kept_cpus(&self) -> Option<&CpuSet> {
-        let whole = self.pod.containers.first()?.whole_cpus()?;
-        self.set_to().cpus.as_ref().filter(|cpus| cpus.len() as u64 == whole)
     }
 }
 

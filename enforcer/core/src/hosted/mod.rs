@@ -17,7 +17,10 @@ pub(crate) use self::external::sync_external;
 pub use self::external::{ExternalGrants, hold_resource_claims};
 pub use self::{
     cgroup::{CgroupBounds, CgroupRequest, Wished},
-    containers::{Announced, CallOutcome, Containers, Cpuset, DecisionInputs, PlacementNode},
+    containers::{
+        Announced, CallOutcome, Containers, Cpuset, DecidedContainer, DecisionInputs, LONGEST_DECISION,
+        PlacementNode,
+    },
     declare::{declare, wishes_of},
     exposed::exposed,
     grant_record::GrantRecord,

@@ -117,8 +117,11 @@ impl<'a> CpuSupply<'a> {
         }
     }
 
-    /// The pool of a grant.
+    /// The pool of a grant, or the smallest one with the CPUs that were chosen.
     pub(super) fn pool_of(&self, grant: &Grant) -> Option<usize> {
+        if grant.is_chosen() {
+            return self.smallest(&grant.exclusive);
+        }
         self.tree.id_of(grant.pool.as_deref()?)
     }
 

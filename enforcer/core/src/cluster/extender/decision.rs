@@ -1,14 +1,15 @@
-//! The decision for a pod as an annotation of its binding, for people and for checks.
+//! The decision for a pod as an annotation of its binding: for people, for checks, and for a daemon that places
+//! the containers itself.
 
 use std::collections::BTreeMap;
 
-use numa_topology::set::{CpuSet, NodeSet};
+use numa_placement::foreign::DECISION;
 use serde::{Deserialize, Serialize};
 
-use crate::cluster::{state::Revision, view::PredictedPlace};
-
-/// Longest annotation in bytes; a longer one is left out, because it is for checks alone.
-const LONGEST: usize = 4_096;
+use crate::{
+    cluster::{state::Revision, view::PredictedPlace},
+    hosted::{DecidedContainer, LONGEST_DECISION},
+};
 
 /// Where a pod was placed, and on which state that rests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,19 +23,9 @@ pub struct PlacementDecision {
     pub containers: BTreeMap<String, DecidedContainer>,
 }
 
-/// Where a container was placed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DecidedContainer {
-    /// Its exclusive CPUs.
-    pub cpus: CpuSet,
-    /// Its memory nodes; empty if the node's managers give none.
-    pub nodes: NodeSet,
-}
-
 impl PlacementDecision {
     /// Annotation of a pod that has its decision.
-    pub const ANNOTATION: &str = "numa-enforcer.io/placement";
+    pub const ANNOTATION: &str = DECISION;
 
     pub(super) fn new(node: &str, revision: Revision, place: &PredictedPlace) -> Self {
         let containers = place.containers.iter().map(|container| {
@@ -46,7 +37,7 @@ impl PlacementDecision {
 
     /// The value of the annotation; `None` if it would be too long.
     pub fn to_annotation(&self) -> Option<String> {
-        serde_json::to_string(self).ok().filter(|text| text.len() <= LONGEST)
+        serde_json::to_string(self).ok().filter(|text| text.len() <= LONGEST_DECISION)
     }
 }
 

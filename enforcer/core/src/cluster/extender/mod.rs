@@ -46,7 +46,7 @@ use self::{
 pub use self::{
     binding::{BindEnd, BindRefusal, BindTicket, PodBinding, UnsettledClaim},
     choice::{FilterAnswer, FilterCall},
-    decision::{DecidedContainer, PlacementDecision},
+    decision::PlacementDecision,
     sharing::{RunParts, WorkSharing},
     tally::{AnswerCounts, AnswerGroup, BindCallEnd, ExtenderTally, NodeCounts},
 };

@@ -1,5 +1,6 @@
 //! What the gate reads of a pod beside its request.
 
+use numa_placement::foreign::PLACED_ON;
 use serde::{Deserialize, Serialize};
 use strum::{Display, IntoStaticStr};
 
@@ -55,7 +56,7 @@ pub struct PlacedMark {
 
 impl PlacedMark {
     /// The annotation.
-    pub const ANNOTATION: &str = "numa-enforcer.io/placed-on";
+    pub const ANNOTATION: &str = PLACED_ON;
 
     /// Reads its value; `None` if it is none.
     pub fn read(text: &str) -> Option<Self> {

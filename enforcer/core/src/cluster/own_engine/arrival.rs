@@ -17,7 +17,7 @@ use std::{
 
 use numa_placement::{
     Allocations, ContainerKind, ContainerRequest, Holder, Inventory, PodRequest, QosClass, Rejection,
-    external::UNPLACED, settings::PlacementSettings,
+    external::UNPLACED, foreign::DECISION, settings::PlacementSettings,
 };
 use numa_topology::Topology;
 
@@ -73,11 +73,14 @@ impl<'a> Arrivals<'a> {
     /// Positions of pods of which a container is still to come; of pods that ask for the same, one.
     pub(in crate::cluster) fn coming(&self) -> Vec<usize> {
         let is_coming = |pod: &ArrivingPod<'_>| pod.next < pod.containers.len();
-        let is_alike = |one: &ArrivingPod<'_>, other: &ArrivingPod<'_>| {
+        // Each gets the place that was chosen for it, whichever comes first.
+        let annotations = |pod: &'a PodRequest| pod.annotations.iter().filter(|(key, _)| *key != DECISION);
+        let is_alike = |one: &ArrivingPod<'a>, other: &ArrivingPod<'a>| {
             let (asks, other_asks) = (one.request, other.request);
             one.next == other.next
                 && (asks.qos, &asks.containers) == (other_asks.qos, &other_asks.containers)
-                && (&asks.labels, &asks.annotations) == (&other_asks.labels, &other_asks.annotations)
+                && asks.labels == other_asks.labels
+                && annotations(asks).eq(annotations(other_asks))
         };
         let positions = 0..self.pods.len();
         let distinct = positions.filter(|at| {

@@ -6,6 +6,7 @@ use std::{
 use flate2::{Compression, write::GzEncoder};
 use numa_placement::{
     ContainerKind, ContainerRequest, Holder, PodRequest, QosClass, Resources, Undescribed,
+    foreign::DECISION,
     settings::{PlacementEngine, TopologyPolicy},
 };
 use numa_topology::synth::Machine;
@@ -18,9 +19,9 @@ use crate::{
         observed::{ApiContainer, ApiPod, NodeInApi, NodeInputs, NodeObservation, NodeStateSource},
         outcome::{PredictionCheck, PredictionOutcomes},
         state::{DecidedBy, KubeletProfile, NodeState},
-        view::{NodeView, StateOutcome, UnknownNode, Verdict},
+        view::{NodeView, PredictedPlace, StateOutcome, UnknownNode, Verdict},
     },
-    hosted::{Announced, Containers, Cpuset, PlacementNode},
+    hosted::{Announced, Containers, Cpuset, DecidedContainer, PlacementNode},
 };
 
 const GIB: u64 = 1 << 30;
@@ -182,6 +183,18 @@ fn pod(uid: &str, containers: Vec<ContainerRequest>) -> PodRequest {
 
 fn guaranteed(name: &str, milli: u64) -> ContainerRequest {
     ContainerRequest::guaranteed(name, milli, GIB)
+}
+
+/// The pod as its binding shows it, with the place that was chosen.
+fn decided(pod: &PodRequest, place: &PredictedPlace) -> PodRequest {
+    let chosen = place
+        .containers
+        .iter()
+        .map(|one| (one.name.clone(), DecidedContainer { cpus: one.cpus.clone(), nodes: one.mems.clone() }));
+    let chosen = serde_json::json!({"containers": chosen.collect::<BTreeMap<_, _>>()}).to_string();
+    let mut pod = pod.clone();
+    pod.annotations.insert(DECISION.into(), chosen);
+    pod
 }
 
 fn view_of(state: &NodeState) -> NodeView {
@@ -430,6 +443,39 @@ fn daemon_that_gives_another_place_than_it_predicts_is_told() {
     );
 }
 
+#[test]
+fn each_pod_gets_the_place_that_was_chosen_for_it_whichever_comes_first() {
+    for engine in [PlacementEngine::Pools, PlacementEngine::Hints] {
+        for has_decision in [true, false] {
+            let mut node = PlayedNode::new("sockets:2 cores:8", engine);
+            let mut view = view_of(&node.state());
+            let mut check = PredictionCheck::default();
+            node.checked(&mut check);
+            let mut chosen = Vec::new();
+            for (uid, cpus) in [("a", 2), ("b", 3), ("c", 2), ("d", 4)] {
+                let pod = pod(uid, vec![guaranteed("main", cpus * 1000)]);
+                let Verdict::Fits(place) = view.commit(uid, &pod, 0) else { panic!("{engine:?} {uid}") };
+                let bound = if has_decision { decided(&pod, &place) } else { pod };
+                view.observe_bound(uid, &bound);
+                assert_eq!(view.pending(), chosen.len() + 1, "the binding is that of the claim");
+                node.bind(&bound);
+                chosen.push((bound, place.containers[0].cpus.to_string()));
+            }
+            for (pod, _) in chosen.iter().rev() {
+                assert!(node.run(pod));
+            }
+            let got = chosen.iter().all(|(pod, cpus)| node.cpus(pod) == [cpus.as_str()]);
+            assert_eq!(got, has_decision, "{engine:?}");
+            assert_eq!(node.checked(&mut check).wrong, 0, "{engine:?}");
+            let after = view_of(&node.state());
+            let next = pod("next", vec![guaranteed("main", 4000)]);
+            if has_decision {
+                assert_eq!(view.filter(&next, 0), after.filter(&next, 0), "{engine:?}");
+            }
+        }
+    }
+}
+
 /// No state covers it until all its containers are there.
 #[test]
 fn listed_pod_that_never_starts_leaves_the_node_known() {
@@ -530,6 +576,7 @@ proptest! {
     fn pods_that_were_taken_have_a_place_in_any_order_of_containers(
         (machine, engine) in machine_and_engine(),
         pods in prop::collection::vec(containers(), 2..6),
+        decides in prop::collection::vec(any::<bool>(), 6),
         order in Just((0..40usize).collect::<Vec<_>>()).prop_shuffle(),
     ) {
         let mut node = PlayedNode::new(machine, engine);
@@ -537,7 +584,8 @@ proptest! {
         let mut taken = Vec::new();
         for (at, containers) in pods.into_iter().enumerate() {
             let pod = pod(&format!("p{at}"), containers);
-            if matches!(view.commit(&format!("p{at}"), &pod, 0), Verdict::Fits(_)) {
+            if let Verdict::Fits(place) = view.commit(&format!("p{at}"), &pod, 0) {
+                let pod = if decides[at] { decided(&pod, &place) } else { pod };
                 node.bind(&pod);
                 taken.push((pod, 0));
             }

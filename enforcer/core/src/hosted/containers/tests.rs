@@ -6,7 +6,9 @@ use super::*;
 use crate::policy::placement::TopologyPolicy;
 use numa_placement::{
     ContainerRequest,
+    foreign::DECISION,
     samples::{GIB, Host, container, pod, policy},
+    settings::Profile,
 };
 use numa_topology::synth::Machine;
 
@@ -67,6 +69,15 @@ fn announced(name: &str, id: &str, asked: ContainerRequest, now: Option<&str>) -
         claimed: None,
         opts_out: false,
     }
+}
+
+/// The same with an annotation by which a scheduler has chosen these CPUs.
+fn decided(name: &str, id: &str, asked: ContainerRequest, cpus: &str) -> Announced {
+    let containers = serde_json::json!({&*asked.name: {"cpus": cpus, "nodes": ""}});
+    let mut new = announced(name, id, asked, None);
+    let decision = serde_json::json!({"node": "n", "containers": containers}).to_string();
+    new.pod.annotations.insert(DECISION.into(), decision);
+    new
 }
 
 fn text(cpuset: &Cpuset) -> String {
@@ -589,4 +600,36 @@ fn container_without_foreign_owner_is_placed_at_the_next_runtime_list() {
     assert_eq!(scene.containers.cgroups().count(), 2);
     scene.end("g1");
     assert_eq!(scene.cpus("s1"), "0-7/0");
+}
+
+#[test]
+fn cpus_that_a_scheduler_has_chosen_are_kept_as_far_as_the_engine_allows() {
+    let mut scene = Scene::new();
+    let settled = |scene: &mut Scene, new: &Announced| {
+        scene.with(|containers, node| containers.create(node, new));
+        scene.cpus(&new.id)
+    };
+    assert_eq!(settled(&mut scene, &decided("a", "1", whole(2), "8-9")), "8-9/1");
+    assert_eq!(settled(&mut scene, &announced("control", "2", whole(2), None)), "0-1/0");
+    // Whichever of the two comes first, each gets its own.
+    assert_eq!(settled(&mut scene, &decided("c", "4", whole(2), "12-13")), "12-13/1");
+    assert_eq!(settled(&mut scene, &decided("b", "3", whole(2), "10-11")), "10-11/1");
+    let unwished = settled(&mut scene, &announced("control", "5", whole(2), None));
+    scene.end("5");
+    assert_ne!(unwished, "4-5/0");
+    // Taken, on two NUMA nodes, too many, too few, none, no list, unknown.
+    for (at, wish) in ["8-9", "7,14", "4-6", "4", "", "x", "99-100"].into_iter().enumerate() {
+        let new = decided(&format!("wish-{at}"), "wish", whole(2), wish);
+        assert_eq!(settled(&mut scene, &new), unwished, "{wish}");
+        scene.end("wish");
+    }
+    let mut long = decided("long", "long", whole(2), "4-5");
+    long.pod.annotations.get_mut(DECISION).unwrap().push_str(&" ".repeat(LONGEST_DECISION));
+    assert_eq!(settled(&mut scene, &long), unwished);
+    scene.end("long");
+    scene.host.settings.hints.profile = Profile::Kubelet;
+    assert_eq!(settled(&mut scene, &decided("k", "k", whole(2), "4-5")), unwished);
+    scene.end("k");
+    scene.host.settings.hints.profile = Profile::Enforcer;
+    assert_eq!(settled(&mut scene, &decided("k", "k", whole(2), "4-5")), "4-5/0", "it is free");
 }

@@ -3,7 +3,10 @@
 //! An unknown key is usually misspelt, and its author believes that it works. It is reported, but only in the
 //! known families.
 
-use crate::{PodRequest, foreign::is_known};
+use crate::{
+    PodRequest,
+    foreign::{OF_SCHEDULER, is_known},
+};
 use numa_topology::text::printable_within;
 
 /// Key of the annotation with a copy of the exact resources.
@@ -54,7 +57,8 @@ pub(super) fn named(base: &str) -> Option<(&str, usize)> {
 /// Warnings about the keys of a pod's annotations, regardless of their values: unknown names, and containers
 /// that the pod does not have.
 pub(crate) fn mistaken_keys(pod: &PodRequest) -> Vec<String> {
-    let of_ours = pod.annotations.keys().filter_map(|key| {
+    let of_author = pod.annotations.keys().filter(|key| !OF_SCHEDULER.contains(&key.as_str()));
+    let of_ours = of_author.filter_map(|key| {
         let (base, about) = key.split_once('/').map_or((key.as_str(), None), |(b, about)| (b, Some(about)));
         let Some((name, family)) = named(base) else {
             let unknown = FAMILIES.contains(&base) && about.is_some() && name_of_key(key).is_none();

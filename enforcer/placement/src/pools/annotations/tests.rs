@@ -220,6 +220,8 @@ fn mistaken_keys_are_named_once() {
         ("resource-policy.nri.io/anti-affinity", "{}"),
         ("cri-resource-manager.intel.com/prefer-shared-cpus", "true"),
         ("kubectl.kubernetes.io/last-applied-configuration", "{}"),
+        ("numa-enforcer.io/placement", "{}"),
+        ("numa-enforcer.io/placed-on", "{}"),
     ]));
     assert_eq!(
         warnings,

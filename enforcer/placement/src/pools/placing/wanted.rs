@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::PoolsPlacing;
 use crate::{
-    Allocations, ContainerRequest, CpuClass, MemoryResource, Rejection, TopologyHint, Trace,
+    Allocations, ContainerRequest, CpuClass, Grant, MemoryResource, Rejection, TopologyHint, Trace,
     pools::{
         affinity::{self, AffinityRule},
         annotations::{IsolatedCpus, Preferences},
@@ -48,7 +48,8 @@ impl<'a> PoolsPlacing<'a> {
         let mut warn = |warning: String| trace.warn_about(&name, warning);
         let (mut preferences, warnings) = Preferences::read(pod, &container.name);
         warnings.into_iter().for_each(&mut warn);
-        if pod.previous.get(&container.name).is_some_and(|had| had.cold_start.is_none()) {
+        let has_started = |had: &Grant| had.cold_start.is_none() && !had.is_chosen();
+        if pod.previous.get(&container.name).is_some_and(has_started) {
             // It is running and has all of its memory: its pages do not go back to the initial nodes.
             preferences.cold_start = None;
         }

@@ -94,6 +94,32 @@ fn a_resize_neither_begins_a_cold_start_again_nor_forgets_when_it_began() {
     assert!(grant.cold_start.is_none() && slow.is_subset(&grant.mems) && grant.mems.len() > 1, "{grant:?}");
 }
 
+#[test]
+fn chosen_cpus_are_kept_and_skip_no_cold_start() {
+    let asking = || {
+        Pod::new("p")
+            .annotated("memory-type.cri-resource-manager.intel.com/pod", "dram,pmem")
+            .annotated("cold-start.cri-resource-manager.intel.com/pod", r#"{"duration": "10s"}"#)
+            .guaranteed(2_000, GB)
+            .build()
+    };
+    let placed = |previous: Option<Grant>| {
+        let mut node = Node::new(c4pmem4(), "");
+        let mut pod = asking();
+        pod.previous = previous.map(|grant| (pod.containers[0].name.clone(), grant)).into_iter().collect();
+        node.create(&pod).unwrap();
+        node.allocations.iter().next().map(|(_, grant)| grant.clone()).unwrap()
+    };
+    let free = placed(None);
+    let last = cpus("2-3");
+    assert_ne!(free.exclusive, last);
+    let chosen = placed(Some(Grant::chosen(last.clone(), NodeSet::new())));
+    assert_eq!(chosen.exclusive, last);
+    assert!(free.cold_start.is_some() && chosen.cold_start.is_some(), "{chosen:?}");
+    let ran = placed(Some(Grant { exclusive: last, ..Grant::default() }));
+    assert_eq!(ran.cold_start, None);
+}
+
 /// C5
 #[test]
 fn machines_are_filled_without_moving_containers() {
