@@ -245,8 +245,8 @@ mod pairs {
 }
 
 impl Grant {
-    /// What a scheduler has chosen for a container that is not there yet. As the container's previous grant it
-    /// is kept as far as the engine allows.
+    /// What a scheduler has chosen for a container that is not there yet. As the previous grant of the
+    /// container it is kept as far as the engine allows.
     pub fn chosen(exclusive: CpuSet, mems: NodeSet) -> Self {
         Self { engine: CHOSEN, exclusive, mems, ..Self::default() }
     }

@@ -1,5 +1,5 @@
-//! The decision for a pod as an annotation of its binding: for people, for checks, and for a daemon that places
-//! the containers itself.
+//! The decision for a pod as an annotation of its binding: for people, for checks, and for a daemon that
+//! places the containers itself.
 
 use std::collections::BTreeMap;
 

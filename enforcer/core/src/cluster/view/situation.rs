@@ -124,6 +124,8 @@ mod tests {
             let mut parts = SharedParts::default();
             let [one, other] = [&held, &others].map(|held| node(policy, scope, held, &mut parts));
             let pod = asks("asked", &asked);
+            // A promise over several NUMA nodes may leave figures of a state that do not add up.
+            prop_assume!(one.is_exact(1));
             prop_assert!(one.situation(&pod, 1).is_some());
             prop_assert_eq!(one.situation(&pod, 1), other.situation(&pod, 1));
             for ask in [NodeView::filter_to_commit, NodeView::filter_in_any_order] {
