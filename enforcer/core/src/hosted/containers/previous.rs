@@ -5,7 +5,7 @@
 //! engine would choose another place than the one that the scheduler counts with. Idea: chosen CPUs are
 //! treated like those that the container had before, and kept as far as they are free and the policy allows.
 //!
-//! Invariant: the annotation with the choice is a wish, because everyone who creates pods can write it. It
+//! Invariant: the annotation with the choice is a wish: each account that creates pods can write it. It
 //! gives nothing that the engine would refuse. Readers of the cluster play the same calls, so they follow the
 //! wish as the node does.
 
