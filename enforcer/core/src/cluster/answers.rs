@@ -14,7 +14,7 @@ use numa_placement::{ContainerKind, PodRequest, QosClass};
 
 use super::{
     state::DecidedBy,
-    view::{Millis, NodeView, Verdict},
+    view::{Millis, NodeView, Verdict, ViewMark},
 };
 
 /// What a kubelet's answer depends on.
@@ -43,8 +43,8 @@ impl PodKind {
 /// A node's answer to a pod.
 #[derive(Debug, Clone)]
 pub(super) struct NodeAnswer {
-    /// The view that gave it: its version, and whether it was stale. `None` if it is no other pod's answer.
-    given_by: Option<(u64, bool)>,
+    /// Mark of the view that gave it. `None` if it is no other pod's answer.
+    given_by: Option<ViewMark>,
     pub(super) verdict: Arc<Verdict>,
     /// Number of CPUs that are free on the NUMA nodes of the place, those of the pod included.
     pub(super) left_over: usize,
@@ -76,18 +76,18 @@ impl NodeAnswer {
             _ => (0, 0),
         };
         let is_for_all = !view.counts(&pod.name);
-        let given_by = is_for_all.then(|| (view.version(), view.is_stale(now)));
+        let given_by = is_for_all.then(|| view.mark(now));
         Self { given_by, verdict: Arc::new(verdict), left_over, capacity }
     }
 
     /// The same answer as that of another view, which is in the same situation.
     pub(super) fn given_by(&self, view: &NodeView, now: Millis) -> Self {
-        Self { given_by: Some((view.version(), view.is_stale(now))), ..self.clone() }
+        Self { given_by: Some(view.mark(now)), ..self.clone() }
     }
 
     /// Would the view give it again?
     pub(super) fn is_of(&self, view: &NodeView, now: Millis) -> bool {
-        self.given_by == Some((view.version(), view.is_stale(now)))
+        self.given_by == Some(view.mark(now))
             && view.model().is_none_or(|model| model.decided_by == DecidedBy::Kubelet)
     }
 }

@@ -26,7 +26,7 @@ pub use self::report::{
 use self::room::RoomSearch;
 pub use super::shortage::ResourceShortage;
 use super::{
-    plan::{Amounts, CPU, NodeRefusal, PlannedNode, PlannedPod, amounts_of},
+    plan::{Amounts, CPU, NodeRefusal, PlannedNode, PlannedPod},
     view::{Millis, Verdict},
 };
 
@@ -77,7 +77,7 @@ struct RefusingNode<'a> {
 
 /// Explains what each of these nodes says to a pod at a time of their clock.
 pub fn explain(nodes: &[HostNode], pod: &PlannedPod, now: Millis) -> PodExplanation {
-    let amounts = amounts_of(&pod.request);
+    let amounts = pod.amounts();
     let (mut fits, mut refusing) = (Vec::new(), Vec::new());
     for host in nodes {
         match reply(host, pod, &amounts, now) {

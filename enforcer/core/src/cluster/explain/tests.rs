@@ -2,7 +2,7 @@ use super::*;
 use crate::cluster::{
     model::tests::state,
     objects::Taint,
-    plan::{NodeSums, PODS},
+    plan::{ClusterPlan, NodeRule, NodeSums, PODS, amounts_of},
     state::NodeState,
     view::NodeView,
 };
@@ -131,6 +131,23 @@ fn large_sets_are_irreducible_and_say_so() {
     let asking = pod(2, 0);
     let short = RoomSearch::new(&filled, &asking, &amounts, 0, 3).run();
     assert_eq!((short.outcome, short.pods.len(), short.is_smallest), (RoomOutcome::Pods, 2, false));
+}
+
+#[test]
+fn what_a_scheduler_counts_beyond_the_containers_decides_as_well() {
+    let free = host("free", &[("a", 2, 0)], |_| {});
+    let mut asking = pod(2, 0);
+    assert_eq!(explain(std::slice::from_ref(&free), &asking, 0).fits.len(), 1);
+    // A pod with an overhead of its runtime class.
+    asking.counted = Some([(CPU.to_owned(), 12_001)].into());
+    let explained = explain(std::slice::from_ref(&free), &asking, 0);
+    assert_eq!((explained.fits.len(), &*explained.refused[0].reason), (0, "Insufficient cpu"));
+    let short = &explained.refused[0].nodes[0].shortages[0];
+    assert_eq!((short.wanted, short.free), (12_001, 12_000));
+    let plan =
+        |pod: &PlannedPod| ClusterPlan::new(vec![free.node.clone()], NodeRule::Exact, false, 0).place(pod);
+    assert_eq!(plan(&asking).node, None);
+    assert_eq!(plan(&pod(2, 0)).node.as_deref(), Some("free"));
 }
 
 #[test]

@@ -61,6 +61,8 @@ struct Question<'a> {
     pod: &'a PodObject,
     kind: u32,
     binder: Binder,
+    /// Whether the pod may have a place already: then answers to others of its kind are not its own.
+    may_have_place: bool,
     now: Millis,
 }
 
@@ -101,7 +103,8 @@ impl Extender {
     /// The answers of these nodes, in their order.
     pub(super) fn ask_all(&mut self, pod: &PodObject, names: &[String], now: Millis) -> Vec<NodeReport> {
         let kind = self.kinds.number(PodKind::of(&pod.request));
-        let question = Question { pod, kind, binder: self.settings.binder, now };
+        let may_have_place = self.pods.contains_key(&pod.uid) || self.claims.has(&pod.uid);
+        let question = Question { pod, kind, binder: self.settings.binder, may_have_place, now };
         let unseen = NodeReport {
             answer: Arc::new(question.put_to(&NodeView::default())),
             remote_percent: 0,
@@ -194,7 +197,8 @@ impl Question<'_> {
 impl ExtenderNode {
     /// The known answer, if the node would give it again.
     fn known(&mut self, question: Question<'_>) -> Option<Arc<NodeAnswer>> {
-        if self.has_nominated_before(question.pod) {
+        let Question { pod, may_have_place, .. } = question;
+        if self.has_nominated_before(pod) || (may_have_place && self.view.counts(&pod.request.name)) {
             return None;
         }
         let known = self.answers.get(question.kind)?;

@@ -275,6 +275,11 @@ impl Claims {
         self.by_uid.values().map(Vec::len).sum()
     }
 
+    /// Does the pod have a claim?
+    pub(super) fn has(&self, uid: &str) -> bool {
+        !self.of(uid).is_empty()
+    }
+
     /// Pods with claims that began before this time.
     pub(super) fn begun_before(&self, time: Millis) -> impl Iterator<Item = &String> {
         let is_old = move |claims: &Vec<Claim>| claims.iter().all(|claim| claim.begun < time);

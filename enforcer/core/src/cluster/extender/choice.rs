@@ -106,7 +106,8 @@ impl Extender {
         self.tally.filtered.add(AnswerGroup::Passed, places.len());
         self.tally.filtered.add_refusals(&answer);
         if places.is_empty() && answer.passed.is_empty() && !answer.refused.is_empty() {
-            self.parked.park();
+            let is_behind_earlier = answer.refused.iter().any(|(_, group)| *group == AnswerGroup::Waiting);
+            self.parked.park(is_behind_earlier);
         }
         let best = places.iter().min().map(|(_, name, at)| ((*name).clone(), *at));
         match (self.settings.binder, best) {

@@ -196,6 +196,7 @@ impl Extender {
         let node = self.nodes.entry(name.clone()).or_default();
         let pod_lists = self.pod_lists;
         let before = self.parked.are_waiting().then(|| node.view.taken(now));
+        let came = node.view.pending();
         let Some(taken) = node.observe_state(object, pod_lists, now) else { return };
         node.view.share_parts(&mut self.parts);
         if let Some(before) = before
@@ -203,6 +204,9 @@ impl Extender {
             && before.is_none_or(|before| after.lacks_some_of(&before))
         {
             self.parked.help();
+        }
+        if node.view.pending() < came {
+            self.parked.help_behind_earlier();
         }
         for (uid, outcome) in self.claims.covered(&name, &taken) {
             match outcome {

@@ -4,7 +4,7 @@
 //! by different watches. A state that cannot be used makes the node unknown: an older one would be wrong. An
 //! object that is read once more says nothing about the life of its daemon.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use numa_placement::PodRequest;
 
@@ -18,6 +18,12 @@ use crate::cluster::{
 
 /// Time after a wrong prediction for which no answer is given for a node.
 const DISTRUST: Millis = 60_000;
+
+/// Time for which a wrong prediction is remembered.
+const REMEMBERED: Millis = 600_000;
+
+/// Wrong predictions in that time from which on pods go to the node one at a time.
+const WRONG_OFTEN: usize = 3;
 
 /// Time after which a node is counted as one that stays unknown.
 const LONG: Millis = 600_000;
@@ -47,6 +53,8 @@ pub(super) struct ExtenderNode {
     outdated: Option<String>,
     /// Until when a wrong prediction makes it unknown, and why.
     distrusted: Option<(Millis, String)>,
+    /// When its last predictions were wrong, the oldest first.
+    wrong_at: VecDeque<Millis>,
     /// Since when its state cannot be used, as looks at it have shown.
     unknown_since: Option<Millis>,
     /// Why pods of the node cannot be read, by uid. Until its state covers them, it is unknown.
@@ -77,9 +85,7 @@ impl ExtenderNode {
             self.object.as_ref().is_some_and(|known| !known.uid.is_empty() && known.uid != object.uid);
         let is_of_other = self.origin.owner_uid.as_ref().is_some_and(|owner| *owner != object.uid);
         if is_other || (is_of_other && self.revision.is_some()) {
-            self.view.observe_replaced();
-            (self.revision, self.fault, self.distrusted) = (None, None, None);
-            self.origin = StateOrigin::default();
+            self.forget_state();
         }
         self.object = Some(object);
         self.early.take().map(|early| *early)
@@ -139,7 +145,7 @@ impl ExtenderNode {
         self.is_forgotten()
     }
 
-    /// Notes that the newest state cannot be read, not even whose it is.
+    /// Notes that the newest state cannot be read.
     pub(super) fn observe_unread_state(&mut self, why: String) {
         (self.has_published, self.has_state_object) = (true, true);
         self.fault = Some(why);
@@ -163,11 +169,17 @@ impl ExtenderNode {
     /// still hold places for a node that takes the name.
     fn is_forgotten(&mut self) -> bool {
         if self.object.is_none() && !self.has_state_object {
-            self.view.observe_replaced();
-            (self.revision, self.fault, self.distrusted) = (None, None, None);
-            self.origin = StateOrigin::default();
+            self.forget_state();
         }
         self.is_unseen()
+    }
+
+    fn forget_state(&mut self) {
+        self.view.observe_replaced();
+        self.view.observe_one_at_a_time(false);
+        self.wrong_at.clear();
+        (self.revision, self.fault, self.distrusted) = (None, None, None);
+        self.origin = StateOrigin::default();
     }
 
     /// Notes a pod of the node that cannot be read.
@@ -189,7 +201,17 @@ impl ExtenderNode {
     pub(super) fn distrust(&mut self, pod: &str, now: Millis) {
         let why = format!("what it gave to pod {pod} is not what was predicted");
         self.distrusted = Some((now.saturating_add(DISTRUST), why));
+        self.wrong_at.push_back(now);
+        if self.wrong_at.len() > WRONG_OFTEN {
+            self.wrong_at.pop_front();
+        }
+        self.judge_predictions(now);
         self.show_fault();
+    }
+
+    fn judge_predictions(&mut self, now: Millis) {
+        self.wrong_at.retain(|at| now.saturating_sub(*at) < REMEMBERED);
+        self.view.observe_one_at_a_time(self.wrong_at.len() >= WRONG_OFTEN);
     }
 
     /// Nominated pods that come before this one: they hold nothing against pods of higher priority.
@@ -220,6 +242,7 @@ impl ExtenderNode {
     pub(super) fn tick(&mut self, name: &str, leases: &DaemonLeases<'_>, now: Millis) -> bool {
         self.view.tick(now);
         self.distrusted.take_if(|(until, _)| *until <= now);
+        self.judge_predictions(now);
         self.outdated = None;
         if let Some(node) = self.object.as_ref().filter(|_| self.revision.is_some()) {
             self.outdated = leases.outdated(node, &self.origin, &self.kubelet_version).into_iter().next();

@@ -120,10 +120,7 @@ impl From<RefusalGroup> for AnswerGroup {
 
 impl From<&UnknownNode> for AnswerGroup {
     fn from(why: &UnknownNode) -> Self {
-        match why {
-            UnknownNode::Waiting(_) | UnknownNode::UnseenEnd(_) => Self::Waiting,
-            _ => Self::Unknown,
-        }
+        if why.is_for_earlier_pod() { Self::Waiting } else { Self::Unknown }
     }
 }
 
@@ -163,10 +160,9 @@ mod tests {
     fn group_of_a_refusal_has_its_text_and_its_count() {
         use RefusalGroup::{Cpus, Devices, Memory, WholeCores};
         let refused = [Cpus, WholeCores, Memory, Devices].map(|group| (group.into(), group.as_str()));
-        let waiting = [UnknownNode::Waiting("p".into()), UnknownNode::UnseenEnd("p".into())];
-        assert!(waiting.iter().all(|why| AnswerGroup::from(why) == AnswerGroup::Waiting));
-        let unknown = [UnknownNode::Waiting("p".into()), UnknownNode::Stale];
-        let unknown = unknown.each_ref().map(|why| (AnswerGroup::from(why), why.as_group()));
+        let unknown = [UnknownNode::Waiting, UnknownNode::UnseenEnd, UnknownNode::OneAtATime];
+        let unknown = unknown.map(|why| why("p".into())).into_iter().chain([UnknownNode::Stale]);
+        let unknown = unknown.map(|why| (AnswerGroup::from(&why), why.as_group()));
         for (group, text) in refused.into_iter().chain(unknown) {
             assert_eq!(AnswerGroup::as_text(group), text);
             let mut counts = AnswerCounts::default();

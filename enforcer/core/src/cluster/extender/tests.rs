@@ -6,6 +6,7 @@ mod leases;
 mod model_check;
 mod parked;
 mod retried;
+mod wrong;
 
 use numa_placement::{Allocations, ContainerRequest, PodName, PodRequest, place};
 
@@ -607,42 +608,6 @@ fn node_that_was_replaced_under_its_name_has_another_state() {
     assert_eq!(filter(&mut unowned, &pod("p", 2), &["a"]), "a | ");
     unowned.observe_node(NodeObject { uid: "other".into(), ..node("a") }, 0);
     assert_eq!(filter(&mut unowned, &pod("p", 2), &["a"]), unknown, "the state names no owner");
-}
-
-#[test]
-fn wrong_prediction_makes_a_node_unknown_for_a_minute() {
-    let unknown = format!(" | a: {}", UnknownNode::NoState.as_group());
-    let bound = || {
-        let mut one = extender(Binder::Extender, &["a"]);
-        filter(&mut one, &pod("p", 2), &["a"]);
-        bind(&mut one, "p", "a").unwrap();
-        end(&mut one, "p", "a", BindEnd::Bound);
-        one
-    };
-    let mut given = NodeView::default();
-    given.observe_state(&state(), 0);
-    given.observe_bound("p", &request("p", 2, 1));
-    let mut right = bound();
-    right.observe_state(object("a", state_of(given.allocations(), 1)), 0);
-    assert_eq!(right.take_tally().as_predicted, 1);
-    assert_eq!(filter(&mut right, &pod("q", 2), &["a"]), "a | ");
-
-    let mut refused = state_at(1);
-    refused.rejected = vec![RejectedPod { uid: "p".into(), reason: "TopologyAffinityError".into(), at: 1 }];
-    let mut elsewhere = NodeView::default();
-    elsewhere.observe_state(&state(), 0);
-    elsewhere.observe_bound("other", &request("other", 2, 1));
-    elsewhere.observe_bound("p", &request("p", 2, 1));
-    for wrong in [refused, state_of(elsewhere.allocations(), 1)] {
-        let mut one = bound();
-        one.observe_state(object("a", wrong), 0);
-        assert_eq!(one.take_tally().mispredicted, ["default/p"]);
-        assert_eq!(filter(&mut one, &pod("q", 2), &["a"]), unknown);
-        one.tick(59_999, 0);
-        assert_eq!(filter_at(&mut one, &pod("q", 2), &["a"], 2, 59_999), unknown);
-        one.tick(60_000, 0);
-        assert_eq!(filter_at(&mut one, &pod("q", 2), &["a"], 3, 60_000), "a | ");
-    }
 }
 
 #[test]

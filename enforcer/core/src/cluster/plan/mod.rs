@@ -54,11 +54,20 @@ pub struct PlannedPod {
     pub request: PodRequest,
     /// What a scheduler looks at beside amounts.
     pub scheduling: PodScheduling,
+    /// What a scheduler counts, if that is not the request.
+    pub counted: Option<Amounts>,
+}
+
+impl PlannedPod {
+    /// What a scheduler counts for it.
+    pub(super) fn amounts(&self) -> Amounts {
+        self.counted.clone().unwrap_or_else(|| amounts_of(&self.request))
+    }
 }
 
 impl From<PodRequest> for PlannedPod {
     fn from(request: PodRequest) -> Self {
-        Self { request, scheduling: PodScheduling::default() }
+        Self { request, scheduling: PodScheduling::default(), counted: None }
     }
 }
 
@@ -176,9 +185,9 @@ impl ClusterPlan {
 
     /// Places one pod.
     pub fn place(&mut self, pod: &PlannedPod) -> PodPlan {
-        let PlannedPod { request: pod, scheduling } = pod;
+        let amounts = pod.amounts();
+        let PlannedPod { request: pod, scheduling, counted: _ } = pod;
         let mut plan = PodPlan { pod: pod.name.to_string(), ..PodPlan::default() };
-        let amounts = amounts_of(pod);
         let mut refused = RefusalGroups::default();
         let mut best: Option<(NodeRank, usize, Option<ClaimPlace>)> = None;
         let mut book = self.claims.take();

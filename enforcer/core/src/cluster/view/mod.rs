@@ -102,9 +102,14 @@ pub struct NodeView {
     together: Vec<BTreeMap<String, String>>,
     /// Whether pods may have come and gone, unseen, between bound ones that the state does not cover.
     has_gap: bool,
+    /// Whether a pod has to wait until the state covers those before it.
+    one_at_a_time: bool,
     /// Number of changes: an answer of an older version may not be that of now.
     version: u64,
 }
+
+/// What tells whether a view has changed.
+pub type ViewMark = (u64, bool);
 
 /// What became of a published state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,6 +170,14 @@ impl NodeView {
         if self.outdated != reason {
             self.version += 1;
             self.outdated = reason;
+        }
+    }
+
+    /// Sets whether pods go to the node one at a time, because what it gives is not what is predicted.
+    pub fn observe_one_at_a_time(&mut self, one_at_a_time: bool) {
+        if self.one_at_a_time != one_at_a_time {
+            self.version += 1;
+            self.one_at_a_time = one_at_a_time;
         }
     }
 
@@ -243,7 +256,23 @@ impl NodeView {
         // A pod is never in its own way.
         match self.without_place.iter().find(|name| **name != pod.name) {
             Some(name) if self.gives_own(pod) => Verdict::Unknown(UnknownNode::Misfit(name.to_string())),
-            _ => self.answer(self.now(), pod, now),
+            _ => self.behind_others(self.answer(self.now(), pod, now), pod, self.log.waiting()),
+        }
+    }
+
+    /// The answer to a pod, if none of these others is on its way where pods go one at a time.
+    fn behind_others<'a>(
+        &self,
+        verdict: Verdict,
+        pod: &PodRequest,
+        mut others: impl Iterator<Item = &'a PodRequest>,
+    ) -> Verdict {
+        if !self.one_at_a_time || !matches!(verdict, Verdict::Fits(_)) {
+            return verdict;
+        }
+        match others.find(|other| other.name != pod.name && self.gives_own(other)) {
+            Some(earlier) => Verdict::Unknown(UnknownNode::OneAtATime(earlier.name.to_string())),
+            None => verdict,
         }
     }
 
@@ -257,10 +286,14 @@ impl NodeView {
         now.saturating_sub(self.seen_at) > STALE_AFTER
     }
 
-    /// Number of changes. Answers of equal versions are equal, unless the state has become
-    /// [stale](Self::is_stale) in between.
+    /// Number of changes.
     pub const fn version(&self) -> u64 {
         self.version
+    }
+
+    /// Number of changes, and whether the state is [stale](Self::is_stale). While both stay, so do answers.
+    pub const fn mark(&self, now: Millis) -> ViewMark {
+        (self.version, self.is_stale(now))
     }
 
     fn answer(&self, held: &Holdings, pod: &PodRequest, now: Millis) -> Verdict {
@@ -341,6 +374,7 @@ impl NodeView {
     /// the place of the answer is what the node gives.
     pub fn commit(&mut self, uid: &str, request: &PodRequest, now: Millis) -> Verdict {
         let verdict = self.beside_moved(self.answer(&self.bound, request, now), request);
+        let verdict = self.behind_others(verdict, request, self.log.bound());
         if matches!(verdict, Verdict::Fits(_)) {
             self.claim(uid, request);
         }

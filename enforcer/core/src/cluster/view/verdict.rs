@@ -52,6 +52,8 @@ pub enum UnknownNode {
     Undescribed(String, Undescribed),
     /// Pods that were chosen for it may arrive in an order in which it refuses this one.
     Waiting(String),
+    /// Pods go there one at a time, and this one is on its way.
+    OneAtATime(String),
     /// Pods bound before this one may have its place, if others have ended that are shown as there.
     UnseenEnd(String),
 }
@@ -66,10 +68,12 @@ impl UnknownNode {
 
     /// The text for a scheduler: one of few, which counts nodes with equal texts.
     pub const fn as_group(&self) -> &'static str {
-        match self {
-            Self::Waiting(_) | Self::UnseenEnd(_) => Self::WAITING,
-            _ => "NUMA: state unknown",
-        }
+        if self.is_for_earlier_pod() { Self::WAITING } else { "NUMA: state unknown" }
+    }
+
+    /// Is it known when a state covers the pods before?
+    pub(in crate::cluster) const fn is_for_earlier_pod(&self) -> bool {
+        matches!(self, Self::Waiting(_) | Self::UnseenEnd(_) | Self::OneAtATime(_))
     }
 }
 
@@ -102,6 +106,10 @@ impl fmt::Display for UnknownNode {
                 f,
                 "what numa-enforcer gives to pod {pod} does not follow from its containers: {}",
                 undescribed.as_str()
+            ),
+            Self::OneAtATime(pod) => write!(
+                f,
+                "the node gave some pods another place than was predicted, so pods go there one at a time, and pod {pod} is on its way"
             ),
             Self::UnseenEnd(pod) => write!(
                 f,

@@ -15,6 +15,20 @@ fn answer_to_a_pod_that_is_bound_is_for_no_other_pod() {
 }
 
 #[test]
+fn answers_to_others_are_not_that_of_a_pod_with_a_place() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    filter(&mut one, &pod("p", 8), &["a"]);
+    bind(&mut one, "p", "a").unwrap();
+    for is_bound in [false, true] {
+        if is_bound {
+            one.observe_pod(on("a", &pod("p", 8)), 0);
+        }
+        assert_eq!(filter(&mut one, &pod("q", 8), &["a"]), format!(" | a: {NO_CPUS}"));
+        assert_eq!(filter_at(&mut one, &pod("p", 8), &["a"], 2, 0), "a | ", "bound: {is_bound}");
+    }
+}
+
+#[test]
 fn late_call_of_a_pod_gives_its_place_to_no_other() {
     let mut one = extender(Binder::Scheduler, &["a"]);
     assert_eq!(filter_at(&mut one, &pod("p", 8), &["a"], 7, 0), "a | ");
