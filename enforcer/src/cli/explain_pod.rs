@@ -94,7 +94,8 @@ fn of_the_cluster(objects: ClusterObjects, name: &PodName) -> anyhow::Result<Pod
     }
     let mut request = found.request.clone();
     request.documents = annotation_documents(&request.annotations);
-    let pod = PlannedPod { request, scheduling: found.scheduling.clone() };
+    let (scheduling, counted) = (found.scheduling.clone(), found.counted.clone());
+    let pod = PlannedPod { request, scheduling, counted };
     if let Some(node) = &found.node {
         return Ok(PodExplanation::placed(&pod, node, objects.nodes.len()));
     }

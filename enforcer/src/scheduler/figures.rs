@@ -101,7 +101,7 @@ impl Figures {
         let Some(calls) = totals.calls.get_mut(verb as usize) else { return };
         let count = match why {
             Unanswered::NotReady(_) | Unanswered::Follows(_) => &mut calls.not_ready,
-            Unanswered::Faulty(_) | Unanswered::Unread(_) => &mut calls.faulty,
+            Unanswered::Faulty(_) | Unanswered::Unread(_) | Unanswered::TooSlow => &mut calls.faulty,
             Unanswered::TooMany => &mut calls.too_many,
         };
         *count = count.saturating_add(1);

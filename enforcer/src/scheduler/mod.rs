@@ -9,6 +9,7 @@
 //! before all lists are read, while the API server does not tell of changes, or while another replica leads,
 //! is answered with 503, and kube-scheduler tries again.
 
+mod call;
 mod configuration;
 mod events;
 mod figures;

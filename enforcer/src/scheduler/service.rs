@@ -1,16 +1,16 @@
 //! HTTP of the extender.
 //!
 //! kube-scheduler keeps its connections and gives up after a time, so a connection that is used has no end of
-//! its own here. Requests are bounded in length and number. Any status but 200 is a failure to
+//! its own here. Requests are bounded in length, time and number. Any status but 200 is a failure to
 //! kube-scheduler, and the pod is tried again.
 
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Router,
     body::Bytes,
-    extract::{DefaultBodyLimit, FromRequestParts, State, rejection::BytesRejection},
-    http::{HeaderValue, StatusCode, header, request::Parts},
+    extract::{DefaultBodyLimit, State, rejection::BytesRejection},
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -24,7 +24,10 @@ use tokio::{
     time::Instant,
 };
 
-use super::figures::{Figures, Verb};
+use super::{
+    call::{IncomingCall, READING},
+    figures::{Figures, Verb},
+};
 
 /// Longest request: 5,000 names are some 300 kB, and a pod has 1.5 MiB at most.
 const LONGEST: usize = 4 << 20;
@@ -40,24 +43,12 @@ struct Service {
     binding: Semaphore,
 }
 
-/// When the head of a request came: kube-scheduler's time runs while its body is read.
-struct Arrival(Instant);
-
-impl<S: Sync> FromRequestParts<S> for Arrival {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(_parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
-        Ok(Self(Instant::now()))
-    }
-}
-
-/// Body of a request, if it could be read.
-type Body = Result<Bytes, BytesRejection>;
-
 /// Why a call is not answered.
 pub(super) enum Unanswered {
     /// It cannot be read, or is too long.
     Unread(BytesRejection),
+    /// It did not come whole in time.
+    TooSlow,
     /// It is no call of the protocol.
     Faulty(ProtocolError),
     /// The extender is not ready.
@@ -72,6 +63,7 @@ impl IntoResponse for Unanswered {
     fn into_response(self) -> Response {
         let (status, text) = match self {
             Self::Unread(rejection) => return rejection.into_response(),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, format!("the body took longer than {READING:?}")),
             Self::Faulty(error) => (StatusCode::BAD_REQUEST, error.to_string()),
             Self::NotReady(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
             // The next connection of the client is to one that leads.
@@ -91,12 +83,6 @@ impl From<ProtocolError> for Unanswered {
     }
 }
 
-impl From<BytesRejection> for Unanswered {
-    fn from(rejection: BytesRejection) -> Self {
-        Self::Unread(rejection)
-    }
-}
-
 impl Service {
     /// A place for a call, if it can be answered now.
     fn enter<'a>(&self, places: &'a Semaphore) -> Result<SemaphorePermit<'a>, Unanswered> {
@@ -111,7 +97,11 @@ impl Service {
     }
 
     /// The reply to a call that asks, without an effect outside.
-    fn ask(&self, body: Body, reply: impl FnOnce(&SharedExtender, &ExtenderRequest<'_>) -> String) -> Reply {
+    fn ask(
+        &self,
+        body: Result<Bytes, Unanswered>,
+        reply: impl FnOnce(&SharedExtender, &ExtenderRequest<'_>) -> String,
+    ) -> Reply {
         let _place = self.enter(&self.asking)?;
         let body = body?;
         let request = ExtenderRequest::read(&body)?;
@@ -165,17 +155,19 @@ pub(super) fn probes(figures: Arc<Figures>, metrics: Metrics) -> Router {
         .route("/metrics", get(scrape))
 }
 
-async fn filter(State(service): State<Arc<Service>>, Arrival(began): Arrival, body: Body) -> Response {
-    let reply = service.ask(body, |shared, request| shared.filter(request, began));
-    service.respond(Verb::Filter, began, reply)
+async fn filter(State(service): State<Arc<Service>>, call: IncomingCall) -> Response {
+    let IncomingCall { arrived, body } = call;
+    let reply = service.ask(body, |shared, request| shared.filter(request, arrived));
+    service.respond(Verb::Filter, arrived, reply)
 }
 
-async fn prioritize(State(service): State<Arc<Service>>, Arrival(began): Arrival, body: Body) -> Response {
-    service.respond(Verb::Prioritize, began, service.ask(body, SharedExtender::prioritize))
+async fn prioritize(State(service): State<Arc<Service>>, call: IncomingCall) -> Response {
+    service.respond(Verb::Prioritize, call.arrived, service.ask(call.body, SharedExtender::prioritize))
 }
 
-async fn bind(State(service): State<Arc<Service>>, Arrival(accepted): Arrival, body: Body) -> Response {
-    let request = body.map_err(Unanswered::from).and_then(|body| Ok(BindRequest::read(&body)?));
+async fn bind(State(service): State<Arc<Service>>, call: IncomingCall) -> Response {
+    let IncomingCall { arrived, body } = call;
+    let request = body.and_then(|body| Ok(BindRequest::read(&body)?));
     let entered = request.and_then(|request| {
         // A call that kube-scheduler has given up goes on to its end: its binding is on its way.
         drop(service.enter(&service.binding)?);
@@ -187,13 +179,13 @@ async fn bind(State(service): State<Arc<Service>>, Arrival(accepted): Arrival, b
             let serving = Arc::clone(&service);
             let task = tokio::spawn(async move {
                 let _place = serving.binding.acquire().await;
-                serving.figures.shared.bind(&serving.connection, &request, accepted).await
+                serving.figures.shared.bind(&serving.connection, &request, arrived).await
             });
             let bound = task.await.unwrap_or_else(|error| Err(error.to_string()));
             Ok(bind_reply(&bound.err().unwrap_or_default()))
         }
     };
-    service.respond(Verb::Bind, accepted, reply)
+    service.respond(Verb::Bind, arrived, reply)
 }
 
 fn json(text: String) -> Response {

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Pods without CPUs of their own for each node, in a cluster that is as large as Kubernetes supports.
-const SMALL_PODS: usize = 24;
+const SMALL_PODS: usize = 27;
 /// Part of its CPUs that a node has given to pods.
 const FULL: u64 = 80;
 /// Time between two states of a node that changes.

@@ -85,7 +85,7 @@ pub fn read_pods(manifests: &[&Path], devices: &[&Path]) -> Result<ManifestedPod
             read.notes.extend(
                 warnings.iter().filter(counted).map(|warning| format!("{}: {warning}", request.name)),
             );
-            read.pods.push(PlannedPod { request, scheduling });
+            read.pods.push(PlannedPod { request, scheduling, counted: None });
         }
         if read.pods.len() > PODS_LIMIT {
             let problem = ManifestProblem::new(TextPlace::default(), format!("more than {PODS_LIMIT} pods"));

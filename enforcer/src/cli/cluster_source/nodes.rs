@@ -40,7 +40,11 @@ pub(in crate::cli) fn with_pods(objects: ClusterObjects) -> (Vec<HostNode>, Vec<
         match (&pod.node, pod.phase) {
             (Some(node), _) => by_node.entry(node.clone()).or_default().push(pod),
             (None, PodPhase::Pending | PodPhase::Running) => {
-                waiting.push(PlannedPod { request: pod.request, scheduling: pod.scheduling });
+                waiting.push(PlannedPod {
+                    request: pod.request,
+                    scheduling: pod.scheduling,
+                    counted: pod.counted,
+                });
             }
             (None, PodPhase::Ended) => {}
         }
