@@ -62,7 +62,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Without features the crate needs `numa-topology`, `thiserror` and `globset`. Settings, reports and errors
+//! Without features the crate needs `numa-topology` and `thiserror`. Settings, reports and errors
 //! are `#[non_exhaustive]`: take a `Default` and assign the fields. Requests, grants and updates are plain
 //! values that callers build whole; a new field of them is a breaking change on purpose, because each caller
 //! must decide about it. A [`Rejection`] is typed: its reason, its problem, its container and its shortages.

@@ -6,7 +6,7 @@ use super::{SourceFile, Violation, source::Code};
 
 /// The pure crates, and what each may depend on.
 pub(crate) const PURE: [(&str, &[&str]); 3] = [
-    ("enforcer/placement", &["globset", "numa-topology", "schemars", "serde", "thiserror"]),
+    ("enforcer/placement", &["numa-topology", "schemars", "serde", "thiserror"]),
     (
         "enforcer/core",
         &[

@@ -5,10 +5,8 @@
 
 use std::borrow::Cow;
 
-use globset::{GlobBuilder, GlobMatcher};
-
 use super::subject::AffinitySubject;
-use crate::{document::Scalar, qos::QosClass, settings::glob::compile};
+use crate::{document::Scalar, qos::QosClass, settings::glob_matcher::GlobMatcher};
 
 /// Maximum number of values of one expression, and of keys of a joint one.
 const VALUE_LIMIT: usize = 64;
@@ -46,16 +44,8 @@ enum Operator {
 }
 
 /// A glob; two are equal if their texts are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern(GlobMatcher);
-
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.glob() == other.0.glob()
-    }
-}
-
-impl Eq for Pattern {}
 
 #[cfg(feature = "serde")]
 mod serde_text {
@@ -67,7 +57,7 @@ mod serde_text {
 
     impl Serialize for Pattern {
         fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            serializer.serialize_str(self.0.glob().glob())
+            serializer.serialize_str(self.0.text())
         }
     }
 
@@ -191,10 +181,8 @@ impl ContainerKey {
 
 impl Pattern {
     fn new(text: &str) -> Result<Self, String> {
-        let settings = |builder: &mut GlobBuilder<'_>| {
-            builder.literal_separator(true).backslash_escape(true);
-        };
-        compile(text, settings).map(Self).map_err(|problem| format!("error parsing glob '{text}': {problem}"))
+        let matcher = GlobMatcher::of_paths(text);
+        matcher.map(Self).map_err(|fault| format!("error parsing glob '{text}': {fault}"))
     }
 }
 
@@ -235,8 +223,7 @@ impl Expression {
                 found != *negated
             }
             Operator::Matches { patterns, negated } => {
-                let found =
-                    self.value(of).is_some_and(|value| patterns.iter().any(|p| p.0.is_match(&*value)));
+                let found = self.value(of).is_some_and(|value| patterns.iter().any(|p| p.0.is_match(&value)));
                 found != *negated
             }
         }

@@ -17,15 +17,13 @@
 //! | 7 | Guaranteed, two or more, with a fraction | shared | the same as 5, but only if the annotation disables shared CPUs |
 //! Invariant: one malformed glob of a reserved namespace never disables the others.
 
-use globset::{GlobBuilder, GlobMatcher};
-
 use super::{
     annotations::{IsolatedCpus, Preferences},
     request::RequestedAmounts,
 };
 use crate::{
     CpuClass, QosClass,
-    settings::{CpuPriority, PoolLevel, PoolsSettings, glob::compile},
+    settings::{CpuPriority, PoolLevel, PoolsSettings, glob_matcher::GlobMatcher},
 };
 
 /// The namespace that is always reserved.
@@ -91,10 +89,7 @@ impl Classifier {
         let mut problems = Vec::new();
         let mut reserved_namespaces = Vec::new();
         for text in &settings.reserved_pool_namespaces {
-            let settings = |builder: &mut GlobBuilder<'_>| {
-                builder.literal_separator(true).backslash_escape(true);
-            };
-            match compile(text, settings) {
+            match GlobMatcher::of_paths(text) {
                 Ok(glob) => reserved_namespaces.push(glob),
                 Err(problem) => {
                     problems.push(format!("placement.pools.reserved_pool_namespaces: {text:?}: {problem}"));

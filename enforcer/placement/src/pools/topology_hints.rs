@@ -10,12 +10,10 @@
 
 use std::collections::BTreeSet;
 
-use globset::{GlobBuilder, GlobMatcher};
-
 use super::tree::{Pool, PoolTree};
 use crate::{
     TopologyHint,
-    settings::{PoolLevel, glob::compile},
+    settings::{PoolLevel, glob_matcher::GlobMatcher},
 };
 use numa_topology::{
     Topology,
@@ -118,10 +116,7 @@ impl HintPattern {
             _ => (None, text),
         };
         let glob = if place.contains(['*', '?', '[', '{']) {
-            let settings = |builder: &mut GlobBuilder<'_>| {
-                builder.literal_separator(true).backslash_escape(true);
-            };
-            Some(compile(place, settings)?)
+            Some(GlobMatcher::of_paths(place).map_err(|fault| fault.to_string())?)
         } else {
             None
         };

@@ -6,33 +6,13 @@
 
 use std::{fmt, str::FromStr};
 
-use globset::{GlobBuilder, GlobMatcher, GlobSetBuilder};
 use thiserror::Error;
 
-use super::covering::{self, Effort};
+use super::{
+    covering::{self, Effort},
+    glob_matcher::GlobMatcher,
+};
 use crate::CgroupPath;
-/// Maximum length of a glob in bytes.
-const LONGEST: usize = 1024;
-
-/// Compiles an untrusted glob. A glob that is too long or does not compile is an error with the cause:
-/// [`globset::Glob::compile_matcher`] panics if the regular expression behind a glob does not compile, as
-/// with alternatives nested hundreds deep.
-///
-/// # Errors
-/// Why it is no glob.
-pub fn compile(text: &str, settings: impl Fn(&mut GlobBuilder<'_>)) -> Result<GlobMatcher, String> {
-    if text.len() > LONGEST {
-        return Err(format!("it must not be longer than {LONGEST} bytes"));
-    }
-    let mut builder = GlobBuilder::new(text);
-    settings(&mut builder);
-    let glob = builder.build().map_err(|error| error.kind().to_string())?;
-    // Compiles the same expression and reports a failure.
-    let mut trial = GlobSetBuilder::new();
-    trial.add(glob.clone());
-    trial.build().map_err(|_unreadable| "it is too complicated".to_owned())?;
-    Ok(glob.compile_matcher())
-}
 
 /// Usual mount point of the tree.
 const MOUNTED: &str = "/sys/fs/cgroup";
@@ -87,7 +67,7 @@ impl CgroupGlob {
 
     /// As written.
     pub fn as_str(&self) -> &str {
-        self.matcher.glob().glob()
+        self.matcher.text()
     }
 }
 
@@ -112,17 +92,15 @@ impl FromStr for CgroupGlob {
             let problem = "no cgroup is called `.` or `..` or nothing, and no `/` is behind the last name";
             return Err(refused(problem.into()));
         }
-        let settings = |builder: &mut GlobBuilder<'_>| {
-            builder.literal_separator(true);
-        };
-        let matcher = compile(text, settings).map_err(refused)?;
+        let compile = |text: &str| GlobMatcher::of_paths(text).map_err(|fault| refused(fault.to_string()));
+        let matcher = compile(text)?;
         let names: Vec<&str> = text[1..].split('/').collect();
         // A class or alternatives may have a `/` in them.
         let is_simple = |name: &str| name != "**" && !name.contains(['[', ']', '{', '}', '\\']);
         let simple = names.iter().take_while(|name| is_simple(name)).count();
         let open = simple < names.len();
         let depths = if open { simple } else { names.len() - 1 };
-        let prefix = |depth| compile(&format!("/{}", names[..depth].join("/")), settings).map_err(refused);
+        let prefix = |depth| compile(&format!("/{}", names[..depth].join("/")));
         let above = (1..=depths).map(prefix).collect::<Result<_, _>>()?;
         Ok(Self { matcher, above, open })
     }
@@ -167,6 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::settings::glob_matcher::LONGEST;
 
     #[test]
     fn a_star_stays_within_one_element() {

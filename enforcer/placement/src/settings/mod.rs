@@ -11,6 +11,8 @@ mod cpu_amount;
 mod declared;
 mod duration;
 pub mod glob;
+pub(crate) mod glob_matcher;
+mod glob_tokens;
 mod hints;
 mod memory_types;
 pub mod name_glob;

@@ -6,12 +6,11 @@
 
 use std::{fmt, str::FromStr};
 
-use globset::GlobMatcher;
 use thiserror::Error;
 
 use super::{
     covering::{self, Effort},
-    glob::compile,
+    glob_matcher::GlobMatcher,
 };
 
 /// Maximum length of a matched name in bytes: the kernel, systemd and Kubernetes all have shorter limits.
@@ -47,7 +46,7 @@ impl NameGlob {
 
     /// As written.
     pub fn as_str(&self) -> &str {
-        self.0.glob().glob()
+        self.0.text()
     }
 }
 
@@ -68,7 +67,7 @@ impl FromStr for NameGlob {
         if text.is_empty() {
             return Err(refused("leave the key out to match every name".into()));
         }
-        compile(text, |_usual| {}).map(Self).map_err(refused)
+        GlobMatcher::of_names(text).map(Self).map_err(|fault| refused(fault.to_string()))
     }
 }
 
