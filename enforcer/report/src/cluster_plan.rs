@@ -5,6 +5,7 @@
 use std::io::{self, Write};
 
 use enforcer_core::cluster::{
+    device_claims::PlannedClaim,
     plan::{ClusterPlanReport, NodeRule, PodPlan},
     view::PredictedContainer,
 };
@@ -52,23 +53,8 @@ fn one(pod: &PodPlan, explain: bool, style: Style) -> String {
         out.extend([Some(name), cpus, mems].into_iter().flatten());
         out.push('\n');
     }
-    for claim in &pod.claims {
-        for device in &claim.devices {
-            let numa = (!device.numa_nodes.is_empty()).then(|| format!(", NUMA node {}", device.numa_nodes));
-            let amounts = device.consumed.iter().map(|(key, amount)| format!("{amount} {key}"));
-            let amounts = amounts.collect::<Vec<_>>().join(", ");
-            let amounts = if amounts.is_empty() { amounts } else { format!(": {amounts}") };
-            let line = format!(
-                "claim {}, {}: {}/{}/{}{}{amounts}",
-                claim.name,
-                device.request,
-                device.driver,
-                device.pool,
-                device.device,
-                numa.unwrap_or_default()
-            );
-            text::wrap(&mut out, &line, style.width, "  ", "    ");
-        }
+    for line in pod.claims.iter().flat_map(claim_lines) {
+        text::wrap(&mut out, &line, style.width, "  ", "    ");
     }
     for refused in pod.refused.iter().filter(|_| explain || pod.node.is_none()) {
         let mut names = refused.nodes.join(", ");
@@ -83,6 +69,28 @@ fn one(pod: &PodPlan, explain: bool, style: Style) -> String {
         }
     }
     out
+}
+
+/// One line for each device of a claim.
+pub(super) fn claim_lines(claim: &PlannedClaim) -> impl Iterator<Item = String> {
+    claim.devices.iter().map(|device| {
+        let numa = (!device.numa_nodes.is_empty()).then(|| format!(", NUMA node {}", device.numa_nodes));
+        let cpus = (!device.cpus.is_empty()).then(|| format!(", CPUs {}", device.cpus));
+        let amounts = device.consumed.iter().map(|(key, amount)| format!("{amount} {key}"));
+        let options = device.options.iter().map(|(name, value)| format!("{name} {value}"));
+        let more = amounts.chain(options).collect::<Vec<_>>().join(", ");
+        let more = if more.is_empty() { more } else { format!(": {more}") };
+        format!(
+            "claim {}, {}: {}/{}/{}{}{}{more}",
+            claim.name,
+            device.request,
+            device.driver,
+            device.pool,
+            device.device,
+            numa.unwrap_or_default(),
+            cpus.unwrap_or_default(),
+        )
+    })
 }
 
 #[cfg(test)]

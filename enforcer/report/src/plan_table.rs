@@ -17,6 +17,7 @@ use numa_topology::{
 };
 
 use super::{
+    cluster_plan::claim_lines,
     columns,
     style::{Style, Tone},
     text, units,
@@ -60,6 +61,9 @@ fn step(step: &StepReport, style: Style) -> String {
     }
     if !step.containers.is_empty() {
         containers(&mut out, &step.containers, style);
+    }
+    for line in step.claims.iter().flat_map(claim_lines) {
+        text::wrap(&mut out, &line, style.width, "  ", "    ");
     }
     for update in &step.updates {
         text::hang(&mut out, "  changes  ", &changed(update), style.width);

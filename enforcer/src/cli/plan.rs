@@ -8,7 +8,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::policy::placement::PlacementSettings;
+use enforcer_core::{
+    cluster::device_claims::{ClaimBook, ClaimTrial, PlannedDriver},
+    policy::{Policy, placement::PlacementSettings},
+};
 use numa_placement::{DeviceUnit, Inventory, trial};
 use numa_topology::set::NodeSet;
 
@@ -21,6 +24,8 @@ pub(super) struct Options {
     inventory: Inventory,
     settings: PlacementSettings,
     steps: Steps,
+    /// Claims of pods and the devices for them; `None` if no object of these is there.
+    claims: Option<ClaimBook>,
     format: args::TableOrJson,
     explain: bool,
 }
@@ -35,17 +40,24 @@ impl TryFrom<args::PlanArgs> for Options {
             return Err(UsageError("standard input (`-`) can be read only once".into()).into());
         }
         let policy = config_file::read(args.config.as_deref())?;
-        let settings = policy.unwrap_or_default().placement;
+        let Policy { placement: settings, dra, .. } = policy.unwrap_or_default();
         let pods: Vec<&Path> = args.pods.iter().map(PathBuf::as_path).collect();
-        let steps = read_steps(&pods, args.steps.as_deref()).map_err(of_input)?;
+        let mut steps = read_steps(&pods, args.steps.as_deref()).map_err(of_input)?;
         let (machine, degraded) = machine::of(&args.machine)?;
         degraded.iter().for_each(terminal::note_degraded);
         let nodes: NodeSet = machine.nodes.iter().map(|node| node.id).collect();
-        let devices: Vec<DeviceUnit> = match args.devices.as_slice() {
-            [path] => read_devices(path, &nodes).map_err(of_input)?,
-            [] => Vec::new(),
-            _ => return Err(UsageError("several --devices are for --cluster".into()).into()),
-        };
+        let mut devices: Vec<DeviceUnit> = Vec::new();
+        for path in &args.devices {
+            let read = read_devices(path, &nodes, &mut steps.objects).map_err(of_input)?;
+            if !devices.is_empty() && !read.is_empty() {
+                return Err(UsageError("one file of --devices may name devices by NUMA node".into()).into());
+            }
+            devices.extend(read);
+        }
+        let claims = (!steps.objects.is_empty()).then(|| {
+            steps.count_claims();
+            ClaimBook::new(std::mem::take(&mut steps.objects)).with_driver(PlannedDriver::from(&dra))
+        });
         let inventory = Inventory::new(machine, devices, &settings).map_err(|error| {
             let file = args.config.as_deref().unwrap_or(Path::new("configuration"));
             UsageError(format!("{}: {error}", file.display()))
@@ -53,13 +65,18 @@ impl TryFrom<args::PlanArgs> for Options {
         if let Some(absent) = inventory.absent_cpus(&settings) {
             terminal::note(&absent.to_string());
         }
-        Ok(Self { inventory, settings, steps, format: args.output, explain: args.explain })
+        Ok(Self { inventory, settings, steps, claims, format: args.output, explain: args.explain })
     }
 }
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    let Options { inventory, settings, steps, .. } = options;
-    let report = trial::run(inventory, settings, &steps.steps, options.explain);
+    let Options { inventory, settings, steps, claims, .. } = options;
+    let report = match claims {
+        Some(book) => ClaimTrial::new((inventory, settings), book.clone(), &steps.claims, options.explain)
+            .map_err(|several| UsageError(several.to_string()))?
+            .run(&steps.steps),
+        None => trial::run(inventory, settings, &steps.steps, options.explain),
+    };
     match options.format {
         args::TableOrJson::Table => plan_table::render(&report, terminal::style(), out)?,
         args::TableOrJson::Json => json::write(&report, out)?,

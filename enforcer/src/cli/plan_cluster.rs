@@ -9,12 +9,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::cluster::device_claims::{ClaimBook, DeviceObjects};
-use enforcer_core::cluster::plan::{ClusterPlan, NodeRule, PlannedNode, PlannedPod};
+use enforcer_core::cluster::{
+    device_claims::{ClaimBook, DeviceObjects, PlannedDriver},
+    plan::{ClusterPlan, NodeRule, PlannedNode, PlannedPod},
+};
 
 use super::{
     Exit, UsageError, args,
     cluster_source::{ClusterSource, ReadCluster, with_pods},
+    config_file,
     exit::of_input,
     terminal,
 };
@@ -58,7 +61,15 @@ impl TryFrom<args::PlanArgs> for Options {
             read.notes.iter().for_each(|line| terminal::note(line));
             (pods, of_files) = (read.pods, read.devices);
         }
-        let ReadCluster { objects, lacks_nodes } = source.read()?;
+        let dra = config_file::read(args.config.as_deref())?.unwrap_or_default().dra;
+        let has_claims = |pod: &PlannedPod| !pod.scheduling.claims.is_empty();
+        let read = if pods.is_empty() || pods.iter().any(has_claims) {
+            source.read_with_devices()
+        } else {
+            source.read()
+        };
+        let ReadCluster { mut objects, lacks_nodes } = read?;
+        let devices = of_files.over(std::mem::take(&mut objects.devices));
         let (nodes, waiting) = with_pods(objects);
         let nodes = nodes.into_iter().map(|host| host.node).collect();
         if pods.is_empty() {
@@ -83,7 +94,7 @@ impl TryFrom<args::PlanArgs> for Options {
             fill: args.fill,
             explain: args.explain,
             format: args.output,
-            claims: ClaimBook::new(of_files),
+            claims: ClaimBook::new(devices).with_driver(PlannedDriver::from(&dra)),
             lacks_nodes,
         })
     }

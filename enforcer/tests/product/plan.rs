@@ -430,3 +430,86 @@ fn moves_are_of_this_host_and_of_nothing_else() {
         assert_eq!(finish(command).code, Some(64), "{arguments:?}");
     }
 }
+
+const CLAIMING: &str = "
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: place4}
+spec:
+  spec:
+    devices:
+      requests:
+        - name: place
+          exactly:
+            deviceClassName: numa-enforcer.io
+            capacity: {requests: {numa-enforcer.io/cpu: 4, numa-enforcer.io/memory: 4Gi}}
+      config:
+        - opaque:
+            driver: numa-enforcer.io
+            parameters: {apiVersion: numa-enforcer.io/v1alpha1, kind: NumaClaimConfig, memory: preferred}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db}
+spec:
+  resourceClaims: [{name: place, resourceClaimTemplateName: place4}]
+  containers:
+    - {name: main, resources: {claims: [{name: place}], limits: {cpu: 4, memory: 4Gi}}}
+    - {name: log, resources: {requests: {cpu: 100m}}}
+";
+
+/// On one machine, a claim has its CPUs, its container runs there, and all others leave them until it ends.
+#[test]
+fn claims_are_placed_on_one_machine() {
+    let steps = "
+- create: batch.yaml
+- create: db.yaml
+- delete: default/db
+- create: db.yaml
+";
+    let batch = "
+apiVersion: v1
+kind: Pod
+metadata: {name: batch}
+spec: {containers: [{name: job, resources: {requests: {cpu: 500m, memory: 1Gi}}}]}
+";
+    // The first document alone makes no pod, and a pod without claims comes first.
+    let (template, _) = CLAIMING.split_once("---").unwrap();
+    let plain = batch.replace("batch", "plain");
+    let objects = format!("{template}---{plain}");
+    let directory = files(&[
+        ("objects.yaml", &objects),
+        ("db.yaml", CLAIMING),
+        ("steps.yaml", steps),
+        ("batch.yaml", batch),
+        ("few.toml", "[dra]\nexclusive_percent = 10\n"),
+    ]);
+    let arguments = ["db.yaml", "-o", "json"];
+    let report: Value = serde_json::from_str(&plan(directory.path(), &arguments).stdout).unwrap();
+    let [step] = report["steps"].as_array().unwrap().as_slice() else { panic!("{report}") };
+    let device = &step["claims"][0]["devices"][0];
+    let cpus = device["cpus"].as_str().unwrap();
+    assert!(!cpus.is_empty() && device["options"]["memory"] == "preferred", "{report}");
+    assert_eq!(
+        (&step["containers"][0]["name"], &step["containers"][0]["cpus"]),
+        (&"main".into(), &cpus.into())
+    );
+    assert_eq!(step["containers"][1]["name"], "log");
+    let all: Vec<&str> = cpus.split(',').collect();
+    assert!(
+        !step["containers"][1]["cpus"].as_str().unwrap().split(',').any(|cpu| all.contains(&cpu)),
+        "{report}"
+    );
+    let table = plan(directory.path(), &["db.yaml"]);
+    let line =
+        format!("claim place, place: numa-enforcer.io/this-machine/ne-numa0, NUMA node 0, CPUs {cpus}");
+    assert!(table.code == Some(0) && table.stdout.contains(&line), "{table:?}");
+    assert!(!table.stdout.contains("not counted"), "{table:?}");
+    let few = plan(directory.path(), &["db.yaml", "--config", "few.toml"]);
+    assert!(few.code == Some(1) && few.stdout.contains("not enough numa-enforcer.io/cpu"), "{few:?}");
+    let played = plan(directory.path(), &["objects.yaml", "--steps", "steps.yaml", "-o", "json"]);
+    let played: Value = serde_json::from_str(&played.stdout).unwrap();
+    let device = |step: usize| &played["steps"][step]["claims"][0]["devices"][0];
+    assert_eq!((&device(2)["cpus"], &device(4)["cpus"]), (&cpus.into(), &cpus.into()), "{played}");
+    assert_eq!(played["steps"][3]["warnings"], Value::Array(Vec::new()), "{played}");
+}

@@ -592,7 +592,7 @@ fn claims_get_devices_or_a_reason() {
         shown.stdout,
         "default/train-0: node-0001\n  \
            claim near, gpu: gpu.example.com/node-0001/gpu-0, NUMA node 1\n  \
-           claim near, place: numa-enforcer.io/node-0001/ne-numa1, NUMA node 1: 2 numa-enforcer.io/cpu, 4Gi\n    \
+           claim near, place: numa-enforcer.io/node-0001/ne-numa1, NUMA node 1, CPUs 4,12: 2 numa-enforcer.io/cpu, 4Gi\n    \
              numa-enforcer.io/memory\n\
          default/train-1: pending\n  \
            2 DRA: claim near, request gpu: no free device matches (node-0001, node-0002)\n\
@@ -605,4 +605,48 @@ fn claims_get_devices_or_a_reason() {
     assert!(without.stdout.contains("no DeviceClass gpu"), "{}", without.stdout);
     let plain = plan(&["small.yaml", "--cluster", "--synthetic", line, "-o", "json"]);
     assert!(!plain.stdout.contains("\"claims\""), "{}", plain.stdout);
+}
+
+/// A claim of this cluster, and a class whose options lift the quota.
+const CLAIM_OBJECTS: &str = r#"{"kind": "List", "items": [
+  {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "node-1"},
+   "status": {"allocatable": {"cpu": "16", "memory": "16Gi", "pods": "110"},
+              "conditions": [{"type": "Ready", "status": "True"}]}},
+  {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "alone"},
+   "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}},
+  {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+   "metadata": {"name": "near", "namespace": "default"},
+   "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "alone"}}]}}}},
+  {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "gpus"},
+   "spec": {"driver": "gpu.example.com", "nodeName": "n1",
+    "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "devices": [{"name": "gpu-0"}]}},
+  {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "broken"},
+   "spec": {"driver": "gpu.example.com"}},
+  {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "waits", "namespace": "default", "uid": "w"},
+   "spec": {"resourceClaims": [{"name": "near", "resourceClaimTemplateName": "near"}],
+            "containers": [{"name": "main", "resources": {"claims": [{"name": "near"}]}}]},
+   "status": {"phase": "Pending"}}
+]}"#;
+
+#[test]
+fn claim_objects_of_the_cluster_count() {
+    let directory = files(&[("cluster.json", CLAIM_OBJECTS)]);
+    let shown = plan(directory.path(), &["--cluster", "cluster.json"]);
+    assert!(shown.stderr.contains("ResourceSlice broken: spec.pool: it is missing"), "{shown:?}");
+    let claim = "default/waits: n1\n  claim near, gpu: gpu.example.com/n1/gpu-0\n";
+    assert!(shown.stdout.starts_with(claim), "{shown:?}");
+}
+
+#[test]
+fn configuration_of_the_driver_counts_in_a_cluster() {
+    let directory = files(&[
+        ("slices.json", SLICES),
+        ("train.yaml", CLAIMING),
+        ("few.toml", "[dra]\nexclusive_percent = 10\n"),
+    ]);
+    let line = "sockets:2 cores:4 threads:2 memory:8GiB";
+    let arguments = ["train.yaml", "--devices", "slices.json", "--cluster", "--synthetic", line];
+    let few = plan(directory.path(), &[&arguments[..], &["--config", "few.toml"]].concat());
+    let reason = "not enough numa-enforcer.io/cpu on one device";
+    assert!(few.code == Some(1) && few.stdout.contains(reason), "{few:?}");
 }

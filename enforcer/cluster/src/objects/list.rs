@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
 
-use super::{ClusterObjects, ObjectsError};
+use super::{ClusterObjects, DEVICE_GROUP, ObjectsError};
 use crate::{api_error::ApiError, connection::ApiConnection};
 
 /// Objects of a page.
@@ -30,6 +30,14 @@ const BUSY_TRIES: usize = 5;
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Path of all leases.
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
+
+/// Collections of claims for devices, and their kinds.
+const DEVICE_PLURALS: [(&str, &str); 4] = [
+    ("resourceslices", "ResourceSlice"),
+    ("deviceclasses", "DeviceClass"),
+    ("resourceclaimtemplates", "ResourceClaimTemplate"),
+    ("resourceclaims", "ResourceClaim"),
+];
 
 /// Why the objects of a cluster are not known.
 #[derive(Debug, Error)]
@@ -87,6 +95,18 @@ pub async fn list_objects(connection: &ApiConnection) -> Result<ClusterObjects, 
     objects.finish();
     objects.now = connection.server_time().unwrap_or(objects.now);
     Ok(objects)
+}
+
+/// Adds slices, classes, templates and claims, as far as the cluster has them and they may be read.
+pub async fn list_devices(connection: &ApiConnection, objects: &mut ClusterObjects) {
+    for (plural, kind) in DEVICE_PLURALS {
+        match add_all(connection, &format!("/apis/{DEVICE_GROUP}/v1/{plural}"), kind, objects).await {
+            Ok(()) => {}
+            // A cluster before 1.34 has no claims in this version.
+            Err(ListError::Api(ApiError::Refused { code: 404, .. })) => return,
+            Err(error) => objects.leave_out(error.to_string()),
+        }
+    }
 }
 
 /// Adds all objects of a collection. What was read of a list that begins again does not count.

@@ -17,12 +17,13 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use enforcer_core::cluster::{
+    device_claims::DeviceObjects,
     objects::{LeaseObject, NodeObject, PodObject, StateObject},
     state::{HeldPod, KIND},
 };
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use thiserror::Error;
 
 use self::clock::TimesWithin;
@@ -34,7 +35,7 @@ pub(crate) use self::{
 };
 pub use self::{
     lease::{LEASE_NAMESPACE, LEASE_PREFIX},
-    list::{ListError, list_objects},
+    list::{ListError, list_devices, list_objects},
     state::BOOT_ID,
 };
 
@@ -42,6 +43,10 @@ pub use self::{
 const OBJECTS: usize = 400_000;
 /// Most objects that are named as not understood.
 const NAMED: usize = 16;
+
+/// Group of claims for devices, and its kinds.
+const DEVICE_GROUP: &str = "resource.k8s.io";
+const DEVICE_KINDS: [&str; 4] = ["ResourceSlice", "DeviceClass", "ResourceClaimTemplate", "ResourceClaim"];
 
 /// What was read.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,6 +59,8 @@ pub struct ClusterObjects {
     pub pods: Vec<PodObject>,
     /// Signs of life of daemons.
     pub leases: Vec<LeaseObject>,
+    /// Slices, classes, templates and claims of `resource.k8s.io`.
+    pub devices: DeviceObjects,
     /// Whether `leases` has those of all daemons.
     pub has_all_leases: bool,
     /// When the objects were listed, in seconds since 1970: the API server's time, else the newest in them.
@@ -88,6 +95,8 @@ struct List<'a> {
 #[derive(Deserialize)]
 struct AnyObject {
     kind: Option<String>,
+    #[serde(rename = "apiVersion")]
+    api_version: Option<String>,
     #[serde(default)]
     metadata: ObjectMetadata,
 }
@@ -179,6 +188,15 @@ impl ClusterObjects {
                 }
                 self.leases.extend(lease.of_daemon);
             }
+            _ if DEVICE_KINDS.contains(&kind) => {
+                let group = object.api_version.as_deref().and_then(|version| version.split('/').next());
+                if group.is_none_or(|group| group == DEVICE_GROUP) {
+                    let mut value: Value =
+                        serde_json::from_str(text).map_err(|fault| faulty(fault.to_string()))?;
+                    value["kind"] = kind.into();
+                    self.devices.add(&value)?;
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -196,13 +214,14 @@ impl ClusterObjects {
 
     /// Adds all objects of another list.
     fn append(&mut self, other: Self) {
-        let Self { nodes, states, pods, leases, left_out, times, read, unnamed, .. } = other;
+        let Self { nodes, states, pods, leases, devices, left_out, times, read, unnamed, .. } = other;
         self.read += read;
         self.unnamed += unnamed;
         self.times.append(times);
         self.nodes.extend(nodes);
         self.pods.extend(pods);
         self.leases.extend(leases);
+        self.devices.append(devices);
         for why in left_out {
             self.leave_out(why);
         }

@@ -54,6 +54,7 @@ pub(crate) fn read(text: &str) -> Result<PodObject, String> {
         name: fields.name.clone(),
         claim: fields.resource_claim_name.clone(),
         template: fields.resource_claim_template_name.clone(),
+        containers: Vec::new(),
     };
     let claims = spec.resource_claims.0.iter().filter(|_| !is_bound).map(claim).collect();
     // No scheduler binds it any more, however long its finalizers stand.

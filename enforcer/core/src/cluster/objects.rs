@@ -165,6 +165,8 @@ pub struct PodClaim {
     pub claim: Option<String>,
     /// Name of the template of which the pod gets a claim of its own.
     pub template: Option<String>,
+    /// Containers that name it, where these are read.
+    pub containers: Vec<String>,
 }
 
 /// A taint of a node.

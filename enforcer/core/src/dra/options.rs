@@ -153,8 +153,8 @@ impl ClaimOptions {
         Ok(())
     }
 
-    /// The set fields as JSON, for the state file.
-    pub(super) fn to_json(self) -> Value {
+    /// The set fields as JSON, for the state file and for plans.
+    pub(crate) fn to_json(self) -> Value {
         let fields = [
             ("memory", self.memory.map(ClaimMemory::name)),
             ("cores", self.cores.map(ClaimCores::name)),

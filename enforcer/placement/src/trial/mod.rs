@@ -15,8 +15,8 @@ mod report;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::report::{
-    ContainerReport, MoveReport, PLAN_SCHEMA_VERSION, PlanReport, SeatReport, StepKind, StepReport,
-    UpdateReport,
+    ContainerReport, MoveReport, PLAN_SCHEMA_VERSION, PlanReport, PlannedClaim, PlannedDevice, SeatReport,
+    StepKind, StepReport, UpdateReport,
 };
 use crate::{
     Admission, Allocations, ContainerKind, Holder, Inventory, PodName, PodRequest, QosClass, Rejection,
@@ -129,6 +129,22 @@ impl<'a> Trial<'a> {
         }
     }
 
+    /// Counts a step that is refused before anything is placed, with its reason.
+    pub fn refuse(&mut self, action: StepKind, pod: &PodName, reason: String) -> StepReport {
+        self.done = self.done.saturating_add(1);
+        let report = self.done_to(action, pod, &[], Trace::default());
+        StepReport { admitted: false, reason: Some(reason), ..report }
+    }
+
+    /// Changes allocations beside the steps; returns what changes for holders that stay.
+    pub fn change(&mut self, change: impl FnOnce(&mut Allocations)) -> Vec<UpdateReport> {
+        let none = PodName::new("", "");
+        let before = PinnedHolders::of_others(&self.allocations, &none);
+        change(&mut self.allocations);
+        let updates = before.changes(&PinnedHolders::of_others(&self.allocations, &none));
+        updates.iter().map(UpdateReport::from).collect()
+    }
+
     fn warm(&mut self, name: &PodName, mut trace: Trace) -> StepReport {
         let holders: Vec<Holder> = self.allocations.of_pod(name).map(|(holder, _)| holder.clone()).collect();
         let ended = holders.iter().filter_map(|holder| finish_cold_start(&mut self.allocations, holder));
@@ -159,6 +175,7 @@ impl<'a> Trial<'a> {
             admitted: true,
             reason: None,
             containers: Vec::new(),
+            claims: Vec::new(),
             updates: updates.iter().map(UpdateReport::from).collect(),
             warnings,
             what_if: None,
@@ -193,6 +210,7 @@ impl<'a> Trial<'a> {
             admitted: rejection.is_none(),
             reason: rejection,
             containers,
+            claims: Vec::new(),
             updates: updates.iter().map(UpdateReport::from).collect(),
             warnings,
             what_if,

@@ -49,6 +49,9 @@ pub struct StepReport {
     /// What the pod's containers got, in the order of the manifest. For an init container: what it had while
     /// it ran.
     pub containers: Vec<ContainerReport>,
+    /// Claims of the pod for devices, with what they have; absent if it names none.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub claims: Vec<PlannedClaim>,
     /// Changes for containers of other pods; at the end of a cold start, changes for the pod itself.
     pub updates: Vec<UpdateReport>,
     /// Settings that were ignored.
@@ -123,6 +126,45 @@ pub struct ContainerReport {
     pub memory_source: Option<MemorySource>,
 }
 
+/// What a claim of a pod has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub struct PlannedClaim {
+    /// Its name in the pod.
+    pub name: String,
+    /// Name of the claim; of one that a template makes, without what the cluster appends.
+    pub claim: String,
+    /// Its devices, in the order of its requests.
+    pub devices: Vec<PlannedDevice>,
+}
+
+/// A device of a claim.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub struct PlannedDevice {
+    /// Request, with its alternative: `place` or `place/two-nodes`.
+    pub request: String,
+    /// Driver of the device.
+    pub driver: String,
+    /// Pool of the device.
+    pub pool: String,
+    /// Name of the device.
+    pub device: String,
+    /// NUMA nodes that it names; empty if it names none.
+    pub numa_nodes: NodeSet,
+    /// What is taken of a device that claims share, by capacity; without amounts of 0.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "BTreeMap::is_empty"))]
+    pub consumed: BTreeMap<String, String>,
+    /// CPUs that the driver of NUMA nodes would give the claim exclusively, as the node is now.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "CpuSet::is_empty"))]
+    pub cpus: CpuSet,
+    /// Options of that driver that the class or the claim sets.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "BTreeMap::is_empty"))]
+    pub options: BTreeMap<String, String>,
+}
+
 /// Change for a container of another pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "camelCase"))]
@@ -166,6 +208,11 @@ pub struct SeatReport {
 }
 
 impl PlanReport {
+    /// A report of these steps.
+    pub const fn new(schema_version: u32, steps: Vec<StepReport>) -> Self {
+        Self { schema_version, steps }
+    }
+
     /// Did every step succeed?
     pub fn all_admitted(&self) -> bool {
         self.steps.iter().all(|step| step.admitted)

@@ -50,6 +50,29 @@ pub(super) fn containers(
     Ok(found)
 }
 
+/// Containers and the claims that they name (`resources.claims`), in order.
+pub(super) fn named_claims(spec: &TreeNode) -> Result<Vec<(String, String)>, ManifestProblem> {
+    let mut named = Vec::new();
+    for field in ["initContainers", "containers"] {
+        let Some(list) = spec.get(field) else { continue };
+        for node in list.list(field)? {
+            let Some(claims) = node.get("resources").and_then(|resources| resources.get("claims")) else {
+                continue;
+            };
+            let container = node.must("a container", "name")?.scalar("name")?.into_owned();
+            for claim in claims.list("claims")? {
+                let claim = claim.must("a claim", "name")?.scalar("name")?.into_owned();
+                named.push((container.clone(), claim));
+                if named.len() > CONTAINERS_LIMIT {
+                    let problem = format!("a pod whose containers name more than {CONTAINERS_LIMIT} claims");
+                    return Err(ManifestProblem::new(node.at, problem));
+                }
+            }
+        }
+    }
+    Ok(named)
+}
+
 fn container(
     node: &TreeNode,
     is_init: bool,

@@ -24,11 +24,11 @@ mod tree;
 mod workload;
 mod yaml;
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
-use enforcer_core::cluster::{device_claims::DeviceObjects, plan::PlannedPod};
+use enforcer_core::cluster::{device_claims::DeviceObjects, objects::PodClaim, plan::PlannedPod};
 use numa_placement::{
-    DeviceUnit,
+    DeviceUnit, PodName,
     trial::{TrialAction, TrialStep},
 };
 use numa_topology::set::NodeSet;
@@ -54,6 +54,10 @@ struct Manifests {
 pub struct Steps {
     /// In order.
     pub steps: Vec<TrialStep>,
+    /// Slices, classes, templates and claims.
+    pub objects: DeviceObjects,
+    /// Claims of created pods, by name of the pod.
+    pub claims: BTreeMap<PodName, Vec<PodClaim>>,
     /// Objects that make no pods: `FILE:LINE: what`.
     pub ignored: Vec<String>,
 }
@@ -105,12 +109,14 @@ pub fn read_steps(manifests: &[&Path], steps: Option<&Path>) -> Result<Steps, In
     let mut read = Steps::default();
     for path in manifests {
         let source = ManifestSource::read(path)?;
-        let Manifests { pods, ignored } = Manifests::of(&source)?;
-        let created = pods
-            .into_iter()
-            .map(|pod| TrialStep { action: TrialAction::Create(pod.request), warnings: pod.warnings });
-        read.steps.extend(created);
-        read.ignored.extend(ignored);
+        let known = std::mem::take(&mut read.objects);
+        let (of_file, known) = Manifests::with_devices(&source, &documents(&source)?, Some(known))?;
+        read.objects = known.unwrap_or_default();
+        for ManifestPod { request, scheduling, warnings } in of_file.pods {
+            read.claims.insert(request.name.clone(), scheduling.claims);
+            read.steps.push(TrialStep { action: TrialAction::Create(request), warnings });
+        }
+        read.ignored.extend(of_file.ignored);
         if read.steps.len() > PODS_LIMIT {
             return Err(source
                 .error(&ManifestProblem::new(TextPlace::default(), format!("more than {PODS_LIMIT} pods"))));
@@ -118,9 +124,10 @@ pub fn read_steps(manifests: &[&Path], steps: Option<&Path>) -> Result<Steps, In
     }
     if let Some(path) = steps {
         let source = ManifestSource::read(path)?;
-        let (steps, ignored) = steps::steps(&source, &documents(&source)?)?;
-        read.steps.extend(steps);
-        read.ignored.extend(ignored);
+        let of_file = steps::steps(&source, &documents(&source)?)?;
+        read.steps.extend(of_file.steps);
+        read.claims.extend(of_file.claims);
+        read.ignored.extend(of_file.ignored);
     }
     if read.steps.is_empty() {
         return Err(no_pod(manifests, steps, &read.ignored));
@@ -139,10 +146,31 @@ fn no_pod(manifests: &[&Path], steps: Option<&Path>, ignored: &[String]) -> Inpu
     InputError::Invalid { place: names.join(", "), problem, excerpt: None }
 }
 
-/// The devices of a file, on a machine with these nodes.
-pub fn read_devices(path: &Path, nodes: &NodeSet) -> Result<Vec<DeviceUnit>, InputError> {
+/// The devices of a file, on a machine with these nodes; what it has as objects of `resource.k8s.io` is added
+/// to these.
+pub fn read_devices(
+    path: &Path,
+    nodes: &NodeSet,
+    objects: &mut DeviceObjects,
+) -> Result<Vec<DeviceUnit>, InputError> {
     let source = ManifestSource::read(path)?;
-    devices::devices(&documents(&source)?, nodes).map_err(|problem| source.error(&problem))
+    let documents = documents(&source)?;
+    if documents.iter().any(|document| document.get("kind").is_some()) {
+        let known = std::mem::take(objects);
+        let (_pods, known) = Manifests::with_devices(&source, &documents, Some(known))?;
+        *objects = known.unwrap_or_default();
+        return Ok(Vec::new());
+    }
+    devices::devices(&documents, nodes).map_err(|problem| source.error(&problem))
+}
+
+impl Steps {
+    /// Leaves out the warnings that claims are not counted, because they are.
+    pub fn count_claims(&mut self) {
+        for step in &mut self.steps {
+            step.warnings.retain(|warning| !warning.ends_with(container::CLAIMS_NOT_COUNTED));
+        }
+    }
 }
 
 impl Manifests {

@@ -59,7 +59,13 @@ pub(super) fn pod(
         }
     }
     let containers = container::containers(spec, &mut warnings)?;
-    let scheduling = scheduling(spec)?;
+    let mut scheduling = scheduling(spec)?;
+    for (container, claim) in container::named_claims(spec)? {
+        let named = scheduling.claims.iter_mut().find(|one| one.name == claim);
+        if let Some(named) = named.filter(|one| !one.containers.contains(&container)) {
+            named.containers.push(container);
+        }
+    }
     let mut pod = request(name, labels, annotations, containers, warnings);
     pod.request.undescribed = undescribed(spec)?;
     Ok(ManifestPod { scheduling, ..pod })
@@ -95,6 +101,7 @@ fn scheduling(spec: &TreeNode) -> Result<PodScheduling, ManifestProblem> {
             name: text("name")?.unwrap_or_default(),
             claim: text("resourceClaimName")?,
             template: text("resourceClaimTemplateName")?,
+            containers: Vec::new(),
         });
     }
     let Some(list) = spec.get("tolerations") else { return Ok(found) };

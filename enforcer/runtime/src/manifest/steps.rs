@@ -17,7 +17,7 @@ use numa_placement::{
 };
 
 use super::{
-    Manifests,
+    Manifests, Steps,
     kinds::{Ignored, PODS_LIMIT, TEXT_LIMIT, too_long},
     pod::{self, ManifestPod},
     source::{InputError, ManifestProblem, ManifestSource},
@@ -27,13 +27,9 @@ use super::{
 /// What a step is called.
 const ACTIONS: [&str; 4] = ["create", "delete", "resize", "warm"];
 
-/// The steps of a file, and what of it makes none.
-pub(super) fn steps(
-    source: &ManifestSource,
-    documents: &[TreeNode],
-) -> Result<(Vec<TrialStep>, Vec<String>), InputError> {
-    let mut steps = Vec::new();
-    let mut ignored = Vec::new();
+/// The steps of a file, with the claims of created pods, and what of it makes none.
+pub(super) fn steps(source: &ManifestSource, documents: &[TreeNode]) -> Result<Steps, InputError> {
+    let mut read = Steps::default();
     let mut text = 0usize;
     for document in documents {
         let problem = |problem: ManifestProblem| source.error(&problem);
@@ -45,8 +41,8 @@ pub(super) fn steps(
             _ => document,
         };
         for node in list.list("a file of steps").map_err(problem)? {
-            let (made, passed) = step(source, node)?;
-            for TrialStep { action, .. } in &made {
+            let made = step(source, node)?;
+            for TrialStep { action, .. } in &made.steps {
                 if let TrialAction::Create(pod) | TrialAction::Resize(pod) = action {
                     text = text.saturating_add(pod::text(pod));
                 }
@@ -54,19 +50,20 @@ pub(super) fn steps(
             if text > TEXT_LIMIT {
                 return Err(source.error(&ManifestProblem::new(node.at, too_long())));
             }
-            steps.extend(made);
-            ignored.extend(passed);
-            if steps.len() > PODS_LIMIT {
+            read.steps.extend(made.steps);
+            read.claims.extend(made.claims);
+            read.ignored.extend(made.ignored);
+            if read.steps.len() > PODS_LIMIT {
                 return Err(
                     source.error(&ManifestProblem::new(node.at, format!("more than {PODS_LIMIT} steps")))
                 );
             }
         }
     }
-    Ok((steps, ignored))
+    Ok(read)
 }
 
-fn step(source: &ManifestSource, node: &TreeNode) -> Result<(Vec<TrialStep>, Vec<String>), InputError> {
+fn step(source: &ManifestSource, node: &TreeNode) -> Result<Steps, InputError> {
     let problem = |problem: ManifestProblem| source.error(&problem);
     node.only("a step", &ACTIONS).map_err(problem)?;
     let entries = node.map("a step").map_err(problem)?;
@@ -82,15 +79,20 @@ fn step(source: &ManifestSource, node: &TreeNode) -> Result<(Vec<TrialStep>, Vec
         && !is_file(text)
     {
         let name = pod_name(text, &entry.node).map_err(problem)?;
-        return Ok((vec![named(name)], Vec::new()));
+        return Ok(Steps { steps: vec![named(name)], ..Steps::default() });
     }
     let manifests = manifests(source, &entry.node)?;
-    let step = |ManifestPod { request, warnings, .. }: ManifestPod| match entry.key.as_str() {
-        "create" => TrialStep { action: TrialAction::Create(request), warnings },
+    let mut read = Steps { ignored: manifests.ignored, ..Steps::default() };
+    let mut step = |ManifestPod { request, scheduling, warnings }: ManifestPod| match entry.key.as_str() {
+        "create" => {
+            read.claims.insert(request.name.clone(), scheduling.claims);
+            TrialStep { action: TrialAction::Create(request), warnings }
+        }
         "resize" => TrialStep { action: TrialAction::Resize(request), warnings },
         _ => named(request.name),
     };
-    Ok((manifests.pods.into_iter().map(step).collect(), manifests.ignored))
+    let steps = manifests.pods.into_iter().map(&mut step).collect();
+    Ok(Steps { steps, ..read })
 }
 
 /// The pods of a manifest that is there in place, or in a file beside.

@@ -59,12 +59,13 @@ pub struct PlanArgs {
     #[arg(
         long,
         value_name = "SOURCE",
-        conflicts_with_all = ["steps", "root", "topology", "config"],
+        conflicts_with_all = ["steps", "root", "topology"],
     )]
     pub cluster: Option<Option<PathBuf>>,
     /// With `--cluster`: ask its API server.
     ///
-    /// As the account of the current context. It may list numanodestates, nodes and pods.
+    /// As the account of the current context. It may list numanodestates, nodes and pods, and for claims
+    /// resourceslices, deviceclasses, resourceclaimtemplates and resourceclaims.
     #[arg(long, value_name = "FILE", requires = "cluster")]
     pub kubeconfig: Option<PathBuf>,
     /// With `--cluster`: exact or volcano.
@@ -109,13 +110,14 @@ pub struct PlanArgs {
     pub explain: bool,
     /// Configuration as for `run` [default: built in]
     ///
-    /// Its `[placement]` counts, and with `--rebalance` its workloads and `[rebalance]`.
+    /// Its `[placement]` counts, with `--rebalance` its workloads and `[rebalance]`, and for claims `[dra]`;
+    /// with `--cluster` `[dra]` alone.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Devices and the NUMA nodes they are near.
     ///
-    /// With `--cluster`: `ResourceSlices`, `DeviceClasses`, templates and claims, as manifests or from
-    /// kubectl; may be given several times.
+    /// Or `ResourceSlices`, `DeviceClasses`, templates and claims, as manifests or from kubectl; may be given
+    /// several times.
     #[arg(long, value_name = "FILE")]
     pub devices: Vec<PathBuf>,
     /// The machine.

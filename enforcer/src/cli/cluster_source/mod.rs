@@ -12,7 +12,7 @@ use std::{
 use anyhow::Context as _;
 use enforcer_cluster::{
     ApiConnection,
-    objects::{ClusterObjects, list_objects},
+    objects::{ClusterObjects, list_devices, list_objects},
 };
 use enforcer_host::{read_within, written_text};
 use tokio::runtime::Builder;
@@ -98,13 +98,22 @@ impl ClusterSource {
 
     /// Reads it, and names on standard error what is left out and what is assumed.
     pub(super) fn read(&self) -> anyhow::Result<ReadCluster> {
+        self.read_with(false)
+    }
+
+    /// The same, and what claims for devices need.
+    pub(super) fn read_with_devices(&self) -> anyhow::Result<ReadCluster> {
+        self.read_with(true)
+    }
+
+    fn read_with(&self, devices: bool) -> anyhow::Result<ReadCluster> {
         let whole = |objects| ReadCluster { objects, lacks_nodes: false };
         let read = match self {
             Self::Path(path) if path.is_dir() => captured::read(path)?,
             Self::Path(path) => whole(listed(path)?),
             Self::Synthetic(line) => whole(described(line)?),
-            Self::Kubeconfig(path) => whole(asked(Some(path))?),
-            Self::Pod => whole(asked(None)?),
+            Self::Kubeconfig(path) => whole(asked(Some(path), devices)?),
+            Self::Pod => whole(asked(None, devices)?),
         };
         read.objects.left_out.iter().for_each(|line| terminal::note(&format!("left out: {line}")));
         Ok(read)
@@ -122,14 +131,18 @@ fn listed(source: &Path) -> anyhow::Result<ClusterObjects> {
     ClusterObjects::read(&text).map_err(|error| UsageError(format!("{name}: {error}")).into())
 }
 
-fn asked(kubeconfig: Option<&Path>) -> anyhow::Result<ClusterObjects> {
+fn asked(kubeconfig: Option<&Path>, devices: bool) -> anyhow::Result<ClusterObjects> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let objects = runtime.block_on(async {
         let connection = match kubeconfig {
             Some(path) => ApiConnection::of_kubeconfig(path).await?,
             None => ApiConnection::in_cluster()?,
         };
-        anyhow::Ok(list_objects(&connection).await?)
+        let mut objects = list_objects(&connection).await?;
+        if devices {
+            list_devices(&connection, &mut objects).await;
+        }
+        anyhow::Ok(objects)
     });
     let hint = "where kubectl reaches the cluster, `kubectl get numanodestates,nodes,pods -A -o json` gives a SOURCE";
     objects.map_err(|error| anyhow::anyhow!("{error:#}; {hint}"))

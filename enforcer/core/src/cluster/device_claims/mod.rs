@@ -4,7 +4,8 @@
 //! node it would get, and why not. Idea: [`DeviceObjects`] are slices, classes, templates and claims as a
 //! cluster has them; [`ClaimBook`] repeats the scheduler's allocation on them, first fit in the order of
 //! drivers, pools, slices and devices, and remembers what is taken. The devices of this project's driver are
-//! made by the code of the driver itself, from the state of the node, where the input has none.
+//! made by the code of the driver itself, from the state of the node, where the input has none; it also
+//! chooses the CPUs of their claims.
 //!
 //! Invariants: no device is given twice and no capacity beyond its amount; equal input gives equal answers;
 //! what is not understood is refused with that reason and never given. Objects, selectors and the search are
@@ -13,15 +14,20 @@
 mod book;
 mod cel;
 mod objects;
+mod offered;
+mod own;
 mod search;
 #[cfg(test)]
 mod tests;
+mod trial;
 
-pub(super) use self::book::ClaimPlace;
 pub use self::{
-    book::{ClaimBook, PlannedClaim, PlannedDevice},
+    book::{ClaimBook, ClaimPlace, PodClaims},
     objects::DeviceObjects,
+    own::{ClaimNode, PlannedDriver},
+    trial::{ClaimTrial, SeveralNodes},
 };
+pub use numa_placement::trial::{PlannedClaim, PlannedDevice};
 
 use numa_topology::text::printable_within;
 

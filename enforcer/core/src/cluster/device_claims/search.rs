@@ -1,11 +1,11 @@
 //! Devices for claims on one node, as the structured allocator of Kubernetes 1.36 finds them.
 //!
 //! Idea: depth first over claims, requests, alternatives and devices in their order; the first that fits.
-//! Checks of a device in order: in use, selectors, capacity, taints, constraints.
+//! Checks of a device in order: in use, selectors, capacity, counters, taints, constraints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::objects::{Alternative, AttributeOfDevice, Capacity, ClaimSpec, Device, Selection};
+use super::objects::{Alternative, AttributeOfDevice, Capacity, ClaimSpec, Counters, Device, DeviceClass};
 use crate::cluster::objects::PodScheduling;
 
 /// Most devices that are looked at for one pod on one node.
@@ -57,8 +57,10 @@ pub(super) struct Wanted<'a> {
 /// See the module.
 pub(super) struct Search<'a> {
     pub(super) claims: Vec<Wanted<'a>>,
-    pub(super) classes: &'a BTreeMap<String, Vec<Selection>>,
+    pub(super) classes: &'a BTreeMap<String, DeviceClass>,
     pub(super) devices: Vec<Offered<'a>>,
+    /// What is left of the counters of each driver's pool.
+    pub(super) counters: BTreeMap<(String, String), Counters>,
     pub(super) taken: &'a Taken,
     pub(super) picks: Vec<Pick>,
     pub(super) steps: usize,
@@ -71,8 +73,8 @@ pub(super) struct Search<'a> {
 enum Lack {
     InUse,
     Selector,
-    Counters,
     Capacity(String),
+    Counter(String),
     Taint(String),
     Constraint(String),
 }
@@ -82,8 +84,8 @@ impl Lack {
         match self {
             Self::InUse => "no device is free".into(),
             Self::Selector => "no free device matches".into(),
-            Self::Counters => "devices with consumesCounters are not understood".into(),
             Self::Capacity(key) => format!("not enough {key} on one device"),
+            Self::Counter(name) => format!("not enough of the shared counter {name}"),
             Self::Taint(key) => format!("device(s) had untolerated taint {key}"),
             Self::Constraint(attribute) => format!("no device satisfies the constraint on {attribute}"),
         }
@@ -194,7 +196,7 @@ impl Search<'_> {
         let class = self.classes.get(&wanted.class);
         let class =
             class.ok_or_else(|| reason(&format!("no DeviceClass {}", super::shown(&wanted.class))))?;
-        for selector in class.iter().chain(&wanted.selectors) {
+        for selector in class.selectors.iter().chain(&wanted.selectors) {
             let selector = selector.as_ref().map_err(|problem| reason(problem))?;
             let holds = selector.holds(driver, device);
             let holds = holds.map_err(|error| {
@@ -237,13 +239,13 @@ impl Search<'_> {
         if !self.matches(pick.claim, wanted, pick.at)? {
             return Ok(Err(Lack::Selector));
         }
-        if device.has_counters {
-            return Ok(Err(Lack::Counters));
-        }
         let consumed = match self.capacity(wanted, pick.at, &id) {
             Ok(consumed) => consumed,
             Err(key) => return Ok(Err(Lack::Capacity(key))),
         };
+        if let Some(short) = self.short_counter(&id, device).filter(|_| !wanted.is_admin) {
+            return Ok(Err(Lack::Counter(short)));
+        }
         let tolerating =
             PodScheduling { tolerations: wanted.tolerations.clone(), ..PodScheduling::default() };
         let hard = |effect: &str| matches!(effect, "NoSchedule" | "NoExecute");
@@ -279,6 +281,33 @@ impl Search<'_> {
     fn is_admin(&self, pick: &Pick) -> bool {
         let request = self.claims[pick.claim].spec.requests.get(pick.request);
         request.and_then(|one| one.alternatives.get(pick.alternative)).is_some_and(|one| one.is_admin)
+    }
+
+    /// The counter of which too little is left for a device. A device that has a share already has its
+    /// counters too.
+    fn short_counter(&self, id: &DeviceId, device: &Device) -> Option<String> {
+        let (driver, pool, _) = id;
+        let picked: BTreeSet<usize> =
+            self.picks.iter().filter(|pick| !self.is_admin(pick)).map(|pick| pick.at).collect();
+        let has_it = |at: &usize| self.devices[*at].id == *id;
+        if self.taken.shares.contains_key(id) || picked.iter().any(has_it) {
+            return None;
+        }
+        let left = self.counters.get(&(driver.clone(), pool.clone()));
+        let in_pool = |at: &&usize| (&self.devices[**at].id.0, &self.devices[**at].id.1) == (driver, pool);
+        let amount = |counters: &Counters, set: &str, name: &str| {
+            counters.get(set).and_then(|counters| counters.get(name)).copied().unwrap_or(0)
+        };
+        let mut all = device.counters.iter().flat_map(|(set, counters)| {
+            counters.iter().map(move |(name, wanted)| (set.as_str(), name.as_str(), *wanted))
+        });
+        all.find(|(set, name, wanted)| {
+            let used = picked.iter().filter(in_pool).fold(*wanted, |sum, at| {
+                sum.saturating_add(amount(&self.devices[*at].device.counters, set, name))
+            });
+            used > left.map_or(0, |left| amount(left, set, name))
+        })
+        .map(|(set, name, _)| format!("{set}/{name}"))
     }
 
     /// What the request takes of each capacity, or the one that is short or unknown.

@@ -6,7 +6,10 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::{described::DescribedKubelet, objects::PodClaim, view::NodeView};
+use crate::{
+    cluster::{described::DescribedKubelet, objects::PodClaim, view::NodeView},
+    policy::DraSettings,
+};
 
 fn view(line: &str) -> NodeView {
     let machine = line.parse::<Machine>().unwrap().build();
@@ -14,6 +17,15 @@ fn view(line: &str) -> NodeView {
     let mut view = NodeView::default();
     view.observe_state(&state.state.unwrap(), 0);
     view
+}
+
+fn node(view: &NodeView) -> ClaimNode<'_> {
+    ClaimNode {
+        name: "a",
+        version: view.version(),
+        inventory: view.model().map(|model| &*model.inventory),
+        allocations: view.allocations(),
+    }
 }
 
 fn gpu(name: &str, numa: i64) -> Value {
@@ -52,13 +64,13 @@ fn book(objects: &[Value]) -> ClaimBook {
 }
 
 fn of_template(template: &str) -> Vec<PodClaim> {
-    vec![PodClaim { name: "c".into(), claim: None, template: Some(template.into()) }]
+    vec![PodClaim { name: "c".into(), template: Some(template.into()), ..PodClaim::default() }]
 }
 
 /// `DEVICE AMOUNTS on NODES` of each device that a pod gets on node `a`, or the reason.
 fn placed(book: &mut ClaimBook, view: &NodeView, pod: &str, claims: &[PodClaim]) -> String {
     let name = PodName::new("default", pod);
-    let found = book.resolve(&name, claims).and_then(|claims| book.find("a", view, &claims));
+    let found = book.resolve(&name, claims).and_then(|claims| book.find(&node(view), &claims));
     match found {
         Err(reason) => reason,
         Ok(place) => {
@@ -220,13 +232,178 @@ fn claims_of_the_input_are_shared_and_hold_what_they_have() {
         claim("open", json!({})),
     ]);
     let view = view(LINE);
-    let named = |name: &str| vec![PodClaim { name: "c".into(), claim: Some(name.into()), template: None }];
+    let named =
+        |name: &str| vec![PodClaim { name: "c".into(), claim: Some(name.into()), ..PodClaim::default() }];
     assert_eq!(placed(&mut book, &view, "one", &named("open")), "g1 on 1");
     assert_eq!(placed(&mut book, &view, "two", &named("open")), "g1 on 1", "one claim, two pods");
     assert!(placed(&mut book, &view, "three", &named("held")).starts_with("g0 "));
     assert_eq!(placed(&mut book, &view, "four", &named("far")), "DRA: claim c has devices of another node");
     assert_eq!(placed(&mut book, &view, "five", &named("none")), "DRA: no ResourceClaim none");
     assert_eq!(placed(&mut book, &view, "six", &of_template("none")), "DRA: no ResourceClaimTemplate none");
+}
+
+/// CPUs and options of the driver's devices of a pod, or the reason.
+fn chosen(book: &mut ClaimBook, view: &NodeView, pod: &str, claims: &[PodClaim]) -> String {
+    let name = PodName::new("default", pod);
+    let found = book.resolve(&name, claims).and_then(|claims| book.find(&node(view), &claims));
+    let claims = match found {
+        Err(reason) => return reason,
+        Ok(place) => book.give(pod, place),
+    };
+    let shown = claims.iter().flat_map(|claim| &claim.devices).map(|device| {
+        let options: Vec<_> = device.options.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        format!("{}{}", device.cpus, options.concat())
+    });
+    shown.collect::<Vec<_>>().join("; ")
+}
+
+fn options(source: &Value) -> Value {
+    let mut parameters = json!({"apiVersion": "numa-enforcer.io/v1alpha1", "kind": "NumaClaimConfig"});
+    source.as_object().unwrap().iter().for_each(|(key, value)| parameters[key] = value.clone());
+    json!([{"opaque": {"driver": "numa-enforcer.io", "parameters": parameters}}])
+}
+
+fn eight_cpus(config: &Value) -> Value {
+    let place = json!({"capacity": {"requests": {"numa-enforcer.io/cpu": "8"}}});
+    let mut template = template("t", &json!([exactly("place", "numa-enforcer.io", &place)]), &json!([]));
+    template["spec"]["spec"]["devices"]["config"] = config.clone();
+    template
+}
+
+#[test]
+fn driver_chooses_cpus_by_the_options_of_class_and_claim() {
+    let view = view(LINE);
+    let claims = of_template("t");
+    let mut plain = book(&[eight_cpus(&json!([]))]);
+    assert_eq!(chosen(&mut plain, &view, "one", &claims), "1-4,17-20");
+    assert_eq!(chosen(&mut plain, &view, "two", &claims), "8-11,24-27", "node 0 has 10 CPUs for claims");
+    assert!(chosen(&mut plain, &view, "three", &claims).contains("not enough numa-enforcer.io/cpu"));
+    let class = json!({"kind": "DeviceClass", "metadata": {"name": "numa-enforcer.io"}, "spec": {
+        "selectors": [{"cel": {"expression": "device.driver == 'numa-enforcer.io'"}}],
+        "config": options(&json!({"pack": "spread", "quota": "remove"})),
+    }});
+    let mut spread = book(&[class, eight_cpus(&options(&json!({"quota": "keep"})))]);
+    let said = chosen(&mut spread, &view, "one", &claims);
+    assert!(said.starts_with("1-7,") && said.ends_with(" pack=spread quota=keep"), "{said}");
+    for (config, reason) in [
+        (json!({"widen": "idle"}), "`idle` is not supported by this version"),
+        (json!({"speed": "high"}), "speed: it is no field of NumaClaimConfig v1alpha1"),
+    ] {
+        let mut refused = book(&[eight_cpus(&options(&config))]);
+        let said = chosen(&mut refused, &view, "one", &claims);
+        assert!(said.starts_with("DRA: claim c: ") && said.contains(reason), "{said}");
+    }
+}
+
+#[test]
+fn budgets_of_the_configuration_count() {
+    let dra = DraSettings { exclusive_percent: 40, ..DraSettings::default() };
+    let mut own = book(&[eight_cpus(&json!([]))]).with_driver(PlannedDriver::from(&dra));
+    let said = chosen(&mut own, &view(LINE), "one", &of_template("t"));
+    assert_eq!(said, "DRA: claim c, request place: not enough numa-enforcer.io/cpu on one device");
+    // Devices of the cluster are of another configuration, and the driver refuses what its own has not.
+    let slice = json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {
+        "driver": "numa-enforcer.io", "nodeName": "a",
+        "pool": {"name": "a", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "ne-numa0", "allowMultipleAllocations": true, "capacity": {
+            "numa-enforcer.io/cpu": {"value": "16", "requestPolicy": {"default": "0"}}}}]}});
+    let mut book = book(&[slice, eight_cpus(&json!([]))]).with_driver(PlannedDriver::from(&dra));
+    let said = chosen(&mut book, &view(LINE), "one", &of_template("t"));
+    assert!(
+        said.starts_with("DRA: claim c: ") && said.contains("8 of numa-enforcer.io/cpu asked of ne-numa0"),
+        "{said}"
+    );
+}
+
+#[test]
+fn claims_of_the_cluster_keep_cpus_and_a_second_pod_gets_none() {
+    let status = json!({
+        "reservedFor": [{"resource": "pods", "name": "old", "uid": "u-old"}],
+        "allocation": {"devices": {"results": [{
+            "request": "place", "driver": "numa-enforcer.io", "pool": "a", "device": "ne-numa0", "shareID": "s",
+            "consumedCapacity": {"numa-enforcer.io/cpu": "8"},
+        }]}},
+    });
+    let place = json!({"capacity": {"requests": {"numa-enforcer.io/cpu": "8"}}});
+    let requests = json!([exactly("place", "numa-enforcer.io", &place)]);
+    let held = json!({"kind": "ResourceClaim", "status": status,
+        "metadata": {"name": "held", "namespace": "default", "uid": "c-1"},
+        "spec": {"devices": {"requests": requests}}});
+    let mut two = eight_cpus(&json!([]));
+    two["spec"]["spec"]["devices"]["requests"][0]["exactly"]["capacity"]["requests"]["numa-enforcer.io/cpu"] =
+        json!("2");
+    let mut book = book(&[held, two]);
+    let view = view(LINE);
+    assert_eq!(chosen(&mut book, &view, "one", &of_template("t")), "5,21", "1-4,17-20 are of the claim");
+    let named = [PodClaim { name: "c".into(), claim: Some("held".into()), ..PodClaim::default() }];
+    assert_eq!(chosen(&mut book, &view, "two", &named), "", "its CPUs are of the first pod");
+}
+
+#[test]
+fn devices_share_out_the_counters_of_their_pool() {
+    let part = |name: &str, memory: &str| {
+        json!({"name": name, "consumesCounters": [
+            {"counterSet": "gpu-0", "counters": {"memory": {"value": memory}}}]})
+    };
+    let pool = json!({"name": "a", "generation": 1, "resourceSliceCount": 2});
+    let counters = json!({"kind": "ResourceSlice", "metadata": {"name": "counters"}, "spec": {
+        "driver": "gpu.example.com", "nodeName": "a", "pool": pool,
+        "sharedCounters": [{"name": "gpu-0", "counters": {"memory": {"value": "40Gi"}}}]}});
+    let parts = json!({"kind": "ResourceSlice", "metadata": {"name": "parts"}, "spec": {
+        "driver": "gpu.example.com", "nodeName": "a", "pool": pool,
+        "devices": [part("half", "20Gi"), part("whole", "40Gi"), part("quarter", "10Gi")]}});
+    let one = json!([exactly("g", "gpu", &json!({}))]);
+    let objects = [class(), counters, parts, template("t", &one, &json!([]))];
+    let view = view(LINE);
+    let mut both = book(&objects);
+    let claims = of_template("t");
+    assert_eq!(placed(&mut both, &view, "one", &claims), "half on ");
+    assert_eq!(placed(&mut both, &view, "two", &claims), "quarter on ", "the whole one is too large now");
+    let reason = "DRA: claim c, request g: not enough of the shared counter gpu-0/memory";
+    assert_eq!(placed(&mut both, &view, "three", &claims), reason);
+    // Within one claim too.
+    let both = json!([exactly("g", "gpu", &json!({"count": 2}))]);
+    let large = json!({"kind": "ResourceSlice", "metadata": {"name": "parts"}, "spec": {
+        "driver": "gpu.example.com", "nodeName": "a", "pool": pool,
+        "devices": [part("whole", "40Gi"), part("half", "20Gi")]}});
+    let of_pool = [objects[0].clone(), objects[1].clone(), large, template("t", &both, &json!([]))];
+    let mut at_once = book(&of_pool);
+    assert_eq!(placed(&mut at_once, &view, "one", &claims), reason);
+}
+
+#[test]
+fn nodes_of_single_devices_count_and_labels_are_told() {
+    let device = |name: &str, node: &str| json!({"name": name, "nodeName": node});
+    let slice = json!({"kind": "ResourceSlice", "metadata": {"name": "s"}, "spec": {
+        "driver": "gpu.example.com", "perDeviceNodeSelection": true,
+        "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+        "devices": [device("b0", "b"), device("a0", "a"), {"name": "l0", "nodeSelector": {}}]}});
+    let one = json!([exactly("g", "gpu", &json!({}))]);
+    let mut book = book(&[class(), slice, template("t", &one, &json!([]))]);
+    let view = view(LINE);
+    let claims = of_template("t");
+    assert_eq!(placed(&mut book, &view, "one", &claims), "a0 on ");
+    assert_eq!(
+        placed(&mut book, &view, "two", &claims),
+        "DRA: claim c, request g: no free device matches; devices whose nodes are chosen by labels are left out"
+    );
+}
+
+#[test]
+fn objects_of_files_count_before_those_of_the_cluster() {
+    let read = |objects: &[Value]| {
+        let mut read = DeviceObjects::default();
+        for object in objects {
+            read.add(object).unwrap();
+        }
+        read
+    };
+    let one = json!([exactly("g", "gpu", &json!({}))]);
+    let two = json!([exactly("g", "gpu", &json!({"count": 2}))]);
+    let cluster = read(&[class(), gpus(&[gpu("old", 0)]), template("t", &one, &json!([]))]);
+    let files = read(&[gpus(&[gpu("g0", 0), gpu("g1", 1)]), template("t", &two, &json!([]))]);
+    let mut book = ClaimBook::new(files.over(cluster));
+    assert_eq!(placed(&mut book, &view(LINE), "one", &of_template("t")), "g0 on 0; g1 on 1");
 }
 
 #[test]
@@ -277,7 +454,7 @@ proptest! {
             for at in 0..counts.len() {
                 let name = PodName::new("default", format!("p{at}"));
                 let claims = book.resolve(&name, &of_template(&format!("t{at}"))).unwrap();
-                let Ok(place) = book.find("a", &view, &claims) else { continue };
+                let Ok(place) = book.find(&node(&view), &claims) else { continue };
                 for device in book.give(&name.name, place).into_iter().flat_map(|claim| claim.devices) {
                     told.push(device.device.clone());
                     if device.driver == "gpu.example.com" {

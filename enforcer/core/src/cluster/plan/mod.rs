@@ -30,7 +30,7 @@ pub use self::{
 };
 use super::{
     answers::{NodeAnswer, PodKind},
-    device_claims::{ClaimBook, ClaimPlace},
+    device_claims::{ClaimBook, ClaimNode, ClaimPlace},
     objects::{PodScheduling, Taint},
     view::{Millis, NodeView, PredictedPlace, Verdict},
     volcano::{self, NumaCpus, VolcanoNode, VolcanoPolicy},
@@ -101,6 +101,15 @@ impl PlannedNode {
             labels: BTreeMap::new(),
             sums,
             view,
+        }
+    }
+
+    fn as_claim_node(&self) -> ClaimNode<'_> {
+        ClaimNode {
+            name: &self.name,
+            version: self.view.version(),
+            inventory: self.view.model().map(|model| &*model.inventory),
+            allocations: self.view.allocations(),
         }
     }
 
@@ -203,7 +212,7 @@ impl ClusterPlan {
                 Some(refusal) => Err(refusal),
                 None => match (&wanted, &mut book) {
                     (Some(Ok(claims)), Some(book)) => book
-                        .find(&node.name, &node.view, claims)
+                        .find(&node.as_claim_node(), claims)
                         .map(Some)
                         .map_err(|reason| NodeRefusal::plain(&reason)),
                     (Some(Err(reason)), _) => Err(NodeRefusal::plain(reason)),
