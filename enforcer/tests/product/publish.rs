@@ -5,80 +5,31 @@
 //! what the states say in `enforcer/runtime/src/kubelet/observe`.
 
 use std::{
-    fs::{self, Permissions},
-    os::unix::fs::PermissionsExt as _,
+    fs,
     path::Path,
-    process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use enforcer_test_api::{ApiStub, Fault, StubKind};
+use enforcer_test_api::{Fault, StubbedNode};
 use rustix::process::{Signal, geteuid};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
 use crate::{common::program, daemon::Daemon};
 
 /// Far above what anything here takes; what is not there by then does not come.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A name whose part of the jitter is a few hundredths of a second.
-const NODE: &str = "node-1597";
+const NODE: &str = StubbedNode::NAME;
 
-const STATES: StubKind = StubKind {
-    group: "numa-enforcer.io",
-    version: "v1alpha1",
-    plural: "numanodestates",
-    kind: "NumaNodeState",
-    namespaced: false,
-};
-
-/// A cluster with one node, and a process of the kubelet's name with a directory.
-struct Cluster {
-    stub: ApiStub,
-    kubelet: Child,
-    dir: TempDir,
+/// What this file asks of the node beside what all tests do.
+trait Awaited {
+    fn event(&self, reason: &str) -> Value;
+    fn version(&self) -> Option<Value>;
+    fn becomes(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value;
 }
 
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let _ = self.kubelet.kill();
-        let _ = self.kubelet.wait();
-    }
-}
-
-impl Cluster {
-    fn start() -> Self {
-        let stub = ApiStub::start(&[STATES]);
-        let dir = TempDir::with_prefix("numa-enforcer-").unwrap();
-        let root = dir.path().join("kubelet-root");
-        fs::create_dir(&root).unwrap();
-        let program = dir.path().join("kubelet");
-        // `read` is a part of the shell, so that no other process is left behind.
-        fs::write(&program, "#!/bin/sh\nread -r line\n").unwrap();
-        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "one",
-            "clusters": [{"name": "one", "cluster": {"server": stub.url()}}],
-            "users": [{"name": "one", "user": {"token": "secret"}}],
-            "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
-        });
-        fs::write(dir.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
-        let kubelet = kubelet(dir.path(), "restricted");
-        let cluster = Self { stub, kubelet, dir };
-        // Before that process started.
-        cluster.report("2000-01-01T00:00:00Z");
-        cluster
-    }
-
-    /// Ends the kubelet, and starts one with this policy of its topology manager.
-    fn restart_kubelet(&mut self, topology_policy: &str) {
-        self.kubelet.kill().unwrap();
-        self.kubelet.wait().unwrap();
-        self.kubelet = kubelet(self.dir.path(), topology_policy);
-    }
-
+impl Awaited for StubbedNode {
     /// The first event of the node with this reason, once there is one.
     fn event(&self, reason: &str) -> Value {
         let until = Instant::now() + PATIENCE;
@@ -92,32 +43,9 @@ impl Cluster {
         }
     }
 
-    /// Lines of a daemon's configuration.
-    fn lines(&self) -> String {
-        let dir = self.dir.path().display();
-        format!(
-            "[cluster]\npublish = true\nnode_name = \"{NODE}\"\nkubeconfig = \"{dir}/kubeconfig\"\n\
-             [kubelet]\nroot_dir = \"{dir}/kubelet-root\"\npodresources = \"{dir}/kubelet-root/none.sock\"\n"
-        )
-    }
-
-    /// The node's object as a kubelet wrote it at this time.
-    fn report(&self, time: &str) {
-        let capacity = json!({"cpu": "4", "vendor.com/gpu": "2"});
-        let ready = json!([{"type": "Ready", "status": "True", "lastHeartbeatTime": time}]);
-        let version = json!({"kubeletVersion": "v1.36.2"});
-        let status = json!({"capacity": capacity, "conditions": ready, "nodeInfo": version});
-        let node = json!({"metadata": {"uid": "node-uid"}, "status": status});
-        self.stub.put(&format!("/api/v1/nodes/{NODE}"), node);
-    }
-
-    fn state(&self) -> Option<Value> {
-        Some(self.stub.object(&path())?["state"].clone())
-    }
-
     /// Version of the object, which each write of another content raises.
     fn version(&self) -> Option<Value> {
-        self.stub.object(&path())?.pointer("/metadata/resourceVersion").cloned()
+        self.stub.object(StubbedNode::STATE)?.pointer("/metadata/resourceVersion").cloned()
     }
 
     /// The state, once it is as wanted.
@@ -132,42 +60,6 @@ impl Cluster {
             thread::sleep(Duration::from_millis(20));
         }
     }
-
-    /// Writes the CPU manager's file as the kubelet does: as a whole, under another name first.
-    fn write_cpus(&self, default: &str) {
-        self.write_state(default, "{}");
-    }
-
-    fn write_state(&self, default: &str, entries: &str) {
-        let root = self.dir.path().join("kubelet-root");
-        let text = format!(
-            "{{\"policyName\":\"static\",\"defaultCpuSet\":\"{default}\",\"entries\":{entries},\"checksum\":0}}"
-        );
-        fs::write(root.join("new"), text).unwrap();
-        fs::rename(root.join("new"), root.join("cpu_manager_state")).unwrap();
-    }
-}
-
-/// Starts a process of the kubelet's name with a configuration in this directory.
-fn kubelet(dir: &Path, topology_policy: &str) -> Child {
-    let file = dir.join("kubelet.yaml");
-    let configuration = format!(
-        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
-         cpuManagerPolicy: static\ntopologyManagerPolicy: {topology_policy}\n"
-    );
-    fs::write(&file, configuration).unwrap();
-    Command::new("/bin/sh")
-        .arg("-c")
-        .arg("exec \"$0\" --config \"$1\" --root-dir \"$2\"")
-        .args([dir.join("kubelet"), file, dir.join("kubelet-root")])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-/// Path of the state.
-fn path() -> String {
-    format!("/apis/numa-enforcer.io/v1alpha1/numanodestates/{NODE}")
 }
 
 fn revision(state: &Value) -> (i64, i64) {
@@ -182,7 +74,7 @@ fn sources(state: &Value) -> Vec<&str> {
 
 #[test]
 fn state_follows_the_node_and_survives_the_server() {
-    let cluster = Cluster::start();
+    let cluster = StubbedNode::start();
     let daemon = Daemon::start_on("127.0.0.1:0", &cluster.lines());
     let first = cluster.becomes("published", |_| true);
     assert_eq!(first["kubelet"]["version"], "", "the object is that of an earlier process: {first}");
@@ -201,7 +93,7 @@ fn state_follows_the_node_and_survives_the_server() {
     assert!(sources(&first).contains(&"kubelet:podresources"), "{first}");
     assert!(cluster.stub.authorizations().iter().all(|one| one.as_deref() == Some("Bearer secret")));
 
-    cluster.write_cpus("0");
+    cluster.write_cpus("0", &json!({}));
     let second = cluster.becomes("another state", |state| revision(state) > revision(&first));
     assert_eq!(revision(&second).0, revision(&first).0);
 
@@ -213,12 +105,12 @@ fn state_follows_the_node_and_survives_the_server() {
     let lease = cluster.stub.object(&lease).unwrap();
     assert!(cluster.stub.requests().iter().all(|(_, text)| !text.contains("events.k8s.io")), "not asked for");
     assert_eq!(lease["spec"]["holderIdentity"], NODE, "the sign of life is an object of its own");
-    let metadata = cluster.stub.object(&path()).unwrap()["metadata"].clone();
+    let metadata = cluster.stub.object(StubbedNode::STATE).unwrap()["metadata"].clone();
     assert_eq!(metadata["annotations"]["numa-enforcer.io/lease-namespace"], "default", "{metadata}");
     assert!(metadata["annotations"]["numa-enforcer.io/boot-id"].is_string(), "{metadata}");
 
     cluster.stub.fail_always(Some(Fault::status(503, "ServiceUnavailable")));
-    cluster.write_cpus("0-1");
+    cluster.write_cpus("0-1", &json!({}));
     // The daemon of an hour's interval has a turn when its configuration is read again.
     daemon.configure(&format!("interval = \"1s\"\n{}", cluster.lines()));
     daemon.get("/metrics", "numa_enforcer_degraded{feature=\"publish\"} 1");
@@ -236,14 +128,14 @@ fn state_follows_the_node_and_survives_the_server() {
 /// A file of the kubelet has the uid of a pod alone; the API has its name, and says which pods were refused.
 #[test]
 fn pods_of_the_api_are_in_the_state() {
-    let cluster = Cluster::start();
+    let cluster = StubbedNode::start();
     let pod = |uid: &str, status: Value| {
         let init = json!([{"name": "main", "restartPolicy": "Always"}]);
         let spec = json!({"nodeName": NODE, "initContainers": init, "containers": [{"name": "app"}]});
         json!({"metadata": {"uid": uid}, "spec": spec, "status": status})
     };
     cluster.stub.put("/api/v1/namespaces/shop/pods/web", pod("uid-web", json!({"phase": "Running"})));
-    cluster.write_state("0", "{\"uid-web\":{\"main\":\"1\"}}");
+    cluster.write_cpus("0", &json!({"uid-web": {"main": "1"}}));
     let _daemon = Daemon::start_on("127.0.0.1:0", &cluster.lines());
     let named = cluster.becomes("with a pod", |state| state["pods"][0]["name"] == "web");
     assert_eq!(named["pods"][0]["namespace"], "shop", "{named}");
@@ -262,9 +154,9 @@ fn pods_of_the_api_are_in_the_state() {
 /// Events are for `kubectl describe node`; events of pods take pods on the host (`enforcer/report`).
 #[test]
 fn events_of_the_node_are_written_where_that_is_asked_for() {
-    let mut cluster = Cluster::start();
+    let mut cluster = StubbedNode::start();
     cluster.report("2099-01-01T00:00:00Z");
-    cluster.write_cpus("0");
+    cluster.write_cpus("0", &json!({}));
     let lines = cluster.lines().replacen("publish = true", "publish = true\nevents = true", 1);
     let daemon = Daemon::start_on("127.0.0.1:0", &lines);
     if geteuid().is_root() {
@@ -294,10 +186,10 @@ fn events_of_the_node_are_written_where_that_is_asked_for() {
 
 #[test]
 fn feature_file_is_there_while_the_daemon_runs() {
-    let cluster = Cluster::start();
+    let cluster = StubbedNode::start();
     cluster.report("2099-01-01T00:00:00Z");
-    cluster.write_cpus("0");
-    let features = cluster.dir.path().join("features.d");
+    cluster.write_cpus("0", &json!({}));
+    let features = cluster.dir().join("features.d");
     fs::create_dir(&features).unwrap();
     let key = format!("publish = true\nfeature_file = \"{}/numa-enforcer\"", features.display());
     let lines = cluster.lines().replacen("publish = true", &key, 1);
@@ -328,10 +220,10 @@ fn feature_file_is_there_while_the_daemon_runs() {
 /// One configuration on several hosts would let them write one object in turns.
 #[test]
 fn node_that_is_another_machine_is_not_published() {
-    let cluster = Cluster::start();
+    let cluster = StubbedNode::start();
     let info = json!({"kubeletVersion": "v1.36.2", "bootID": "another"});
     let node = json!({"metadata": {"uid": "node-uid"}, "status": {"nodeInfo": info}});
-    cluster.stub.put(&format!("/api/v1/nodes/{NODE}"), node);
+    cluster.stub.put(StubbedNode::OBJECT, node);
     let daemon = Daemon::start_on("127.0.0.1:0", &cluster.lines());
     daemon.configure(&format!("interval = \"1s\"\n{}", cluster.lines()));
     daemon.get("/metrics", "numa_enforcer_degraded{feature=\"publish\"} 1");

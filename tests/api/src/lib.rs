@@ -6,7 +6,8 @@
 //! Idea: [`ApiServer`] is Kubernetes' own server for custom resources, which `cargo xtask setup` builds
 //! (`xtask/src/setup/crd_api.rs`). [`ApiStub`] stands in where that one has nothing (pods, nodes, events,
 //! leases, `configz`) or cannot be made to fail as wished. [`ApiFront`] joins both behind one address, with
-//! TLS and the token of a pod, for daemons in guests; the program `api-front` is one.
+//! TLS and the token of a pod, for daemons in guests; the program `api-front` is one. [`StubbedNode`] is a
+//! node of such a cluster without Kubernetes.
 //!
 //! Invariants: every server has a port and a folder of its own and ends with its value; processes end with
 //! this one, too, however that ends. A test without its server is skipped with a reason, and fails in CI.
@@ -15,6 +16,7 @@
 
 mod certificates;
 mod front;
+mod node;
 mod objects;
 mod server;
 mod stub;
@@ -23,6 +25,7 @@ mod tls;
 
 pub use self::{
     front::ApiFront,
+    node::StubbedNode,
     objects::{accept, define},
     server::ApiServer,
     stub::{ApiStub, Fault, StubBinding, StubKind},

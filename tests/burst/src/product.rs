@@ -129,15 +129,21 @@ impl ProductProcess {
         Ok(kib.with_context(|| format!("{path} has no {line}"))? << 10)
     }
 
-    /// CPU time that it has taken so far.
+    /// CPU time that its threads have taken so far.
     ///
     /// # Errors
     /// If it cannot be read.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let path = format!("/proc/{}/schedstat", self.child.id());
-        let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-        let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
-        Ok(Duration::from_nanos(nanoseconds.with_context(|| format!("{path}: {text:?}"))?))
+        let path = format!("/proc/{}/task", self.child.id());
+        let mut sum = Duration::ZERO;
+        for task in fs::read_dir(&path).with_context(|| format!("read {path}"))? {
+            let path = task.with_context(|| format!("read {path}"))?.path().join("schedstat");
+            let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+            let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
+            sum +=
+                Duration::from_nanos(nanoseconds.with_context(|| format!("{}: {text:?}", path.display()))?);
+        }
+        Ok(sum)
     }
 }
 

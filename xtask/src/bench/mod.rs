@@ -41,6 +41,9 @@ const RECORDING: &str = "recording: ";
 /// Beginning of the lines of the bench `claims`.
 const CLAIMS: &str = "claims: ";
 
+/// Beginning of the lines of the bench `publish`.
+const PUBLISH: &str = "publish: ";
+
 /// Beginning of the lines of the bench `programs`.
 const PROGRAMS: &str = "programs: ";
 
@@ -76,6 +79,8 @@ enum BenchPart {
     Recording,
     /// The driver of resource claims: latency, memory, and lives of claims with restarts
     Dra,
+    /// Publishing the node's state, and a plan of a large cluster
+    Publish,
     /// The program itself, on this host and in a crowded guest
     Program,
     /// The scheduler's extender: latency, pods per second, memory, bursts, and a million pods
@@ -114,6 +119,12 @@ pub(crate) fn run(workspace: &Workspace, arguments: &BenchArguments) -> Result<(
             println!("{line}");
         }
     }
+    if wanted(BenchPart::Publish) {
+        for line in lines_of(workspace, "publish", PUBLISH)? {
+            println!("{line}");
+        }
+        measure_plan(workspace)?;
+    }
     if wanted(BenchPart::Program) {
         measure_program(workspace)?;
     }
@@ -144,6 +155,31 @@ fn measure_program(workspace: &Workspace) -> Result<()> {
     for line in tasks {
         println!("snapshot of all threads: {line}");
     }
+    Ok(())
+}
+
+/// A plan of 500 pods for a cluster of 5,000 nodes.
+fn measure_plan(workspace: &Workspace) -> Result<()> {
+    let program = product::build(workspace, BuildProfile::Release)?;
+    let scenarios = Scenarios::build(workspace)?;
+    let pods = workspace.target().join("plan-pods.yaml");
+    let of_pod = |at: usize| {
+        let amounts = format!("{{cpu: {}, memory: {}Gi}}", 1 + at % 16, 1 + at % 7);
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{at}}}\nspec: {{containers: [{{name: main, \
+             image: none, resources: {{requests: {amounts}, limits: {amounts}}}}}]}}\n"
+        )
+    };
+    fs::write(&pods, (0..500).map(of_pod).collect::<String>())
+        .with_context(|| format!("write {}", pods.display()))?;
+    let machines = "machines:5000 sockets:2 nodes:2 cores:16 threads:2 memory:256GiB";
+    let pods = pods.to_string_lossy();
+    let cost = measure(
+        scenarios.program(),
+        &program,
+        &["plan", &pods, "--cluster", "--synthetic", machines, "-o", "json"],
+    )?;
+    print("plan of 500 pods for 5,000 nodes", &cost);
     Ok(())
 }
 
