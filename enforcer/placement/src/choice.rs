@@ -20,7 +20,9 @@ use super::{
     hints::HintsEngine,
     pools::{PoolsEngine, affinity::strangers, annotations::mistaken_keys},
 };
-use crate::settings::{HintsSettings, PlacementEngine, PlacementSettings, Scope, TopologyPolicy};
+use crate::settings::{
+    HintsOptions, HintsSettings, PlacementEngine, PlacementSettings, Scope, TopologyPolicy,
+};
 use numa_topology::text::printable_within;
 
 const DOMAIN: &str = ".numa-enforcer.io";
@@ -123,7 +125,13 @@ fn hints_settings(
 ) -> (HintsSettings, BTreeMap<String, HintsSettings>) {
     let annotated = annotations.for_pod("policy", trace).or_else(|| annotations.volcano_policy(trace));
     let scope = annotations.for_pod("scope", trace).unwrap_or(host.scope);
+    let options = pod.wished(|wishes| Some(wishes.options.clone()).filter(|options| !options.is_empty()));
     let wished = pod.wished(|wishes| wishes.policy).filter(|_| scope == Scope::Pod);
+    let of_scope = options.filter(|_| scope == Scope::Pod).map(|options| {
+        let policy = wished.unwrap_or(host.policy);
+        with_declared(HintsSettings { policy, ..host.clone() }, &options, trace)
+    });
+    let host = of_scope.as_ref().unwrap_or(host);
     let policy = annotated.or(wished).unwrap_or(host.policy);
     let mut of_pod = HintsSettings { policy, scope, ..host.clone() };
     if of_pod.validate("").is_err() {
@@ -140,10 +148,20 @@ fn hints_settings(
     let mut of_containers = BTreeMap::new();
     for container in &pod.containers {
         let (name, wished) = (container.name.as_str(), container.wishes.policy);
-        if wished.is_none() && !annotations.containers.contains(&name) {
+        let options = Some(&container.wishes.options);
+        let options = options.filter(|options| !options.is_empty() && of_pod.scope == Scope::Container);
+        if wished.is_none() && options.is_none() && !annotations.containers.contains(&name) {
             continue;
         }
         let mut own = of_pod.clone();
+        if let Some(options) = options {
+            let policy = wished.filter(|_| annotated.is_none()).unwrap_or(own.policy);
+            own = with_declared(HintsSettings { policy, scope, ..host.clone() }, options, trace);
+            if let Some((key, text)) = annotations.of_pod("options") {
+                // What is wrong with it has been told.
+                own = with_options(own, key, text, &mut Trace::default());
+            }
+        }
         if let Some(policy) = wished.filter(|_| annotated.is_none() && of_pod.scope == Scope::Container) {
             own.policy = policy;
         }
@@ -238,6 +256,19 @@ fn parsed<T: FromStr>(key: &str, text: &str, trace: &mut Trace) -> Option<T> {
     value
 }
 
+/// The settings with the options of an entry; unchanged if these conflict.
+fn with_declared(settings: HintsSettings, options: &HintsOptions, trace: &mut Trace) -> HintsSettings {
+    let mut own = settings.clone();
+    options.apply(&mut own);
+    match own.validate(HINTS) {
+        Ok(()) => own,
+        Err(error) => {
+            trace.warn(format!("declared options {options}: {error}, ignored"));
+            settings
+        }
+    }
+}
+
 /// Maximum number of invalid options of one annotation that are reported separately.
 const BAD_OPTIONS: usize = 8;
 
@@ -245,7 +276,7 @@ const BAD_OPTIONS: usize = 8;
 fn with_options(settings: HintsSettings, key: &str, text: &str, trace: &mut Trace) -> HintsSettings {
     let mut own = settings.clone();
     let options = text.split(',').map(str::trim).filter(|option| !option.is_empty());
-    let bad: Vec<&str> = options.filter(|option| !set_option(&mut own, option)).collect();
+    let bad: Vec<&str> = options.filter(|option| !own.set_option(option)).collect();
     for option in bad.iter().take(BAD_OPTIONS) {
         trace.warn(format!("annotation {}: bad option {}, ignored", shown(key), shown(option)));
     }
@@ -259,21 +290,6 @@ fn with_options(settings: HintsSettings, key: &str, text: &str, trace: &mut Trac
             settings
         }
     }
-}
-
-fn set_option(settings: &mut HintsSettings, option: &str) -> bool {
-    let (name, value) =
-        option.split_once('=').map_or((option, None), |(name, value)| (name.trim(), Some(value.trim())));
-    if name.replace('-', "_") == "numa_allocation_strategy" {
-        let strategy = value.and_then(|value| value.parse().ok());
-        return strategy.map(|strategy| settings.numa_allocation_strategy = strategy).is_some();
-    }
-    let on = match value {
-        None | Some("true") => true,
-        Some("false") => false,
-        Some(_) => return false,
-    };
-    settings.switch(name).map(|switch| *switch = on).is_some()
 }
 
 /// Untrusted text, cut and escaped.
@@ -404,6 +420,40 @@ mod tests {
             "{warnings:?}"
         );
         assert_ne!(choice, chosen("x", &[]).0, "the good one counts");
+    }
+
+    #[test]
+    fn declared_options_count_before_annotations_and_only_where_they_can() {
+        let hints = |scope: &str, list: &[&str], annotations: &[(&str, &str)]| {
+            let settings: PlacementSettings =
+                toml::from_str(&format!("[hints]\nscope = '{scope}'\n")).unwrap();
+            let mut pod = pod("x", annotations);
+            let list: Vec<String> = list.iter().map(|&option| option.to_owned()).collect();
+            pod.containers[0].wishes.options = list.try_into().unwrap();
+            pod.containers[0].wishes.policy = Some(TopologyPolicy::BestEffort);
+            let mut trace = Trace::default();
+            let EngineChoice::Hints(of_pod, of_containers) = choose(&settings, &pod, &mut trace) else {
+                panic!("other engine")
+            };
+            let of_a = of_containers.get("a").unwrap_or(&of_pod).clone();
+            assert!(!of_containers.contains_key("b"), "{of_containers:?}");
+            (of_pod, of_a, trace.into_parts().1)
+        };
+        let (of_pod, of_a, warnings) = hints("container", &["full-pcpus-only", "align-by-socket"], &[]);
+        assert!(!of_pod.full_pcpus_only && of_a.full_pcpus_only && of_a.align_by_socket, "{of_a:?}");
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let (of_pod, ..) = hints("pod", &["full-pcpus-only"], &[]);
+        assert!(of_pod.full_pcpus_only);
+        let annotated = [("options.numa-enforcer.io", "full-pcpus-only=false, bad")];
+        let (_, of_a, warnings) = hints("container", &["full-pcpus-only", "align-by-socket"], &annotated);
+        assert!(!of_a.full_pcpus_only && of_a.align_by_socket, "the annotation takes precedence");
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        for scope in ["container", "pod"] {
+            let both = ["full-pcpus-only", "distribute-cpus-across-cores"];
+            let (_, of_a, warnings) = hints(scope, &both, &[]);
+            assert!(!of_a.full_pcpus_only && !of_a.distribute_cpus_across_cores);
+            assert!(warnings[0].starts_with("declared options full-pcpus-only, distribute"), "{warnings:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Wishes are defaults: an annotation for the same setting takes precedence, if it would be valid without the
 //! entry. Settings that annotations cannot override (amounts, allowed nodes) go into the request itself.
 
-use crate::settings::{DeclaredClass, MemoryTypes, PlacementEngine, TopologyPolicy};
+use crate::settings::{DeclaredClass, HintsOptions, MemoryTypes, PlacementEngine, TopologyPolicy};
 use numa_topology::set::{CpuSet, NodeSet};
 
 /// Wishes for a container; the default has none.
@@ -17,6 +17,8 @@ pub struct Wishes {
     pub engine: Option<PlacementEngine>,
     /// Policy of the engine `hints`.
     pub policy: Option<TopologyPolicy>,
+    /// Options of the engine `hints`.
+    pub options: HintsOptions,
     /// Kinds of memory.
     pub memory_types: Option<MemoryTypes>,
     /// Use of its CPUs.

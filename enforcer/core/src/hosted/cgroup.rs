@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use crate::{
     model::{WorkloadModel, accessed_bytes},
     policy::{
-        DeclaredClass,
-        placement::{PlacementEngine, PlacementSettings, PoolsSettings, TopologyPolicy},
+        DeclaredClass, hints_of_cgroups,
+        placement::{HintsOptions, PlacementEngine, PlacementSettings, PoolsSettings, TopologyPolicy},
     },
     words,
     workload::{CgroupPath, QosClass},
@@ -27,6 +27,7 @@ use numa_placement::{
     Allocations, ContainerRequest, CpuClass, Grant, Holder, Inventory, MemoryPriority, MemoryResource,
     PodName, PodRequest, Rejection, RejectionProblem, RejectionReason, Resources, Shortage, Trace, Wishes,
     admit, admit_traced, engine_name,
+    hints::cpu::CpuOptions,
     memory::ZoneAccount,
     pools::Documents,
     rejection::units_of,
@@ -90,7 +91,7 @@ impl CgroupRequest<'_> {
     fn settings(&self) -> PlacementSettings {
         let mut settings = PlacementSettings::default();
         settings.engine = PlacementEngine::Hints;
-        settings.hints.policy = TopologyPolicy::SingleNumaNode;
+        settings.hints = hints_of_cgroups();
         settings.pools = self.wished.map(|wished| wished.pools.clone()).unwrap_or_default();
         settings
     }
@@ -165,6 +166,21 @@ impl CgroupRequest<'_> {
         self.engine() == PlacementEngine::Hints
             && matches!(self.wish(|wishes| wishes.policy), None | Some(TopologyPolicy::SingleNumaNode))
             && matches!(self.class(), None | Some(DeclaredClass::Exclusive))
+            && self.options().is_none()
+    }
+
+    fn options(&self) -> Option<&HintsOptions> {
+        let options = self.wished.map(|wished| &wished.wishes.options);
+        options.filter(|options| !options.is_empty())
+    }
+
+    /// Are these CPUs on cores as its options ask?
+    fn are_on_cores_as_asked(&self, inventory: &Inventory, cpus: &CpuSet) -> bool {
+        self.options().is_none_or(|options| {
+            let mut hints = self.settings().hints;
+            options.apply(&mut hints);
+            CpuOptions::from(&hints).are_met_by(&inventory.layout, cpus)
+        })
     }
 
     fn engine(&self) -> PlacementEngine {
@@ -189,6 +205,7 @@ impl CgroupRequest<'_> {
             && (engine == engine_name::POOLS || grant.policy == policy.as_str())
             && as_many
             && grant.exclusive.is_subset(&self.allowed_cpus(inventory))
+            && self.are_on_cores_as_asked(inventory, &grant.exclusive)
             && grant.mems.is_subset(&self.usable_nodes(inventory))
             && self.memory_bytes.is_none_or(|bytes| promised() == bytes)
     }
@@ -200,6 +217,7 @@ impl CgroupRequest<'_> {
         let as_asked = self.alone()
             && u32::try_from(cpus.len()).is_ok_and(|count| count == self.cpus)
             && cpus.is_subset(&self.allowed_cpus(inventory))
+            && self.are_on_cores_as_asked(inventory, cpus)
             && mems.is_subset(&self.usable_nodes(inventory));
         let apart = self.may_be_apart();
         let near = if apart { inventory.machine.nodes_of(cpus) } else { NodeSet::new() };
@@ -257,6 +275,9 @@ impl CgroupRequest<'_> {
             }
             self.widen_to_room(inventory, allocations, &mut grant);
             grant.reason = self.why(inventory, &grant, &free);
+        }
+        if let Some(options) = self.options() {
+            grant.reason = format!("{}; options {options}", grant.reason);
         }
         for unknown in self.wished.map_or(&[][..], |wished| wished.unknown) {
             grant.reason = format!("{}; {unknown}", grant.reason);

@@ -45,6 +45,7 @@ pub fn wishes_of(rule: &WorkloadRule, position: usize, machine: &Topology) -> (W
         position,
         engine: rule.engine,
         policy: rule.policy,
+        options: rule.options.clone(),
         memory_types: rule.memory_types,
         class: rule.class,
         beside,

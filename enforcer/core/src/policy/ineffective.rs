@@ -94,7 +94,7 @@ const SWITCHED: [(&str, &[&str]); 6] = [
 const DEMOTION: [&str; 3] = ["idle", "bytes_per_second", "backend"];
 
 /// Keys without effect in an entry with `enforce = false`.
-const ENFORCED: [&str; 11] = [
+const ENFORCED: [&str; 12] = [
     "cpus",
     "memory",
     "numa_nodes",
@@ -102,6 +102,7 @@ const ENFORCED: [&str; 11] = [
     "memory_types",
     "engine",
     "policy",
+    "options",
     "class",
     "partition",
     "strict_memory",

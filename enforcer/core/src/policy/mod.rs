@@ -38,7 +38,7 @@ pub use self::{
     ineffective::Ineffective,
     memory::{Brake, DemotionBackend, DemotionSettings, MemorySettings, MoveSettings, WideningSettings},
     rebalance::RebalanceSettings,
-    workload::{PodNames, RuleSubject, WorkloadKind, WorkloadRule},
+    workload::{PodNames, RuleSubject, WorkloadKind, WorkloadRule, hints_of_cgroups},
 };
 use crate::{
     partition::Partition,

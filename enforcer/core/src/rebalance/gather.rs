@@ -138,6 +138,9 @@ fn ours<'a>(
         });
     }
     let Some((position, rule)) = rule else { return Err("it is not declared".into()) };
+    if !rule.options.is_empty() {
+        return Err("its CPUs are chosen by options, and a move chooses them by NUMA node alone".into());
+    }
     let (wishes, _) = wishes_of(rule, position, &inputs.inventory.machine);
     let grant = allocations.get(&Holder::cgroup(&workload.cgroup));
     let count = rule.cpus.and_then(|cpus| usize::try_from(cpus.get()).ok());

@@ -270,6 +270,23 @@ impl HintsSettings {
         }
     }
 
+    /// Sets an option as an annotation names it: `full-pcpus-only`, `align-by-socket=false`. Returns whether
+    /// there is such an option with such a value.
+    pub fn set_option(&mut self, option: &str) -> bool {
+        let (name, value) =
+            option.split_once('=').map_or((option, None), |(name, value)| (name.trim(), Some(value.trim())));
+        if name.replace('-', "_") == "numa_allocation_strategy" {
+            let strategy = value.and_then(|value| value.parse().ok());
+            return strategy.map(|strategy| self.numa_allocation_strategy = strategy).is_some();
+        }
+        let on = match value {
+            None | Some("true") => true,
+            Some("false") => false,
+            Some(_) => return false,
+        };
+        self.switch(name).map(|switch| *switch = on).is_some()
+    }
+
     /// Checks that the options can be combined; `section` is the section of the keys in the file.
     ///
     /// # Errors

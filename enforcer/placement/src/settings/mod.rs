@@ -17,6 +17,7 @@ mod hints;
 mod memory_types;
 pub mod name_glob;
 mod names;
+mod options;
 mod pools;
 pub mod refusal;
 mod rule;
@@ -38,6 +39,7 @@ pub use self::{
     memory_types::{MemoryType, MemoryTypes, NoMemoryType},
     name_glob::{NameGlob, NameGlobError},
     names::UnknownName,
+    options::{HintsOptions, NoHintsOption},
     pools::{CpuPriority, PoolLevel, PoolsSettings},
     refusal::{OtherSetting, PolicyError},
     rule::{HINTS_KEYS, PlacementRule},

@@ -372,6 +372,56 @@ fn wishes_are_granted_by_the_engine_that_knows_them_and_then_kept() {
     }
 }
 
+fn with_options(list: &[&str]) -> Wishes {
+    let list: Vec<String> = list.iter().map(|&option| option.to_owned()).collect();
+    Wishes { options: list.try_into().unwrap(), ..Wishes::default() }
+}
+
+#[test]
+fn declared_options_choose_cpus_and_current_ones_are_kept_only_as_they_ask() {
+    // CPU n and n+8 are one core.
+    let (path, pools, inventory) = (path(), PoolsSettings::default(), inventory(machine()));
+    let taken = given(&[("/other", "0", 0, 0)]);
+    for (options, now, kept, placed) in [
+        (&["full-pcpus-only"][..], "1-2", None, "4,12"),
+        (&["full-pcpus-only"], "1,9", Some("1,9"), "4,12"),
+        (&["distribute-cpus-across-cores"], "1,9", None, "4-5"),
+        (&["distribute-cpus-across-cores"], "2,9", Some("2,9"), "4-5"),
+        (&[], "2,9", Some("2,9"), "4,12"),
+    ] {
+        let wishes = with_options(options);
+        let now = figures(now, "0", &[]);
+        let wished = Some(Wished { wishes: &wishes, unknown: &[], pools: &pools });
+        let running = CgroupRequest { now: Some(&now), wished, ..request(&path, 2) };
+        let is_kept = running.keep(&inventory, &taken).map(|grant| grant.exclusive.to_string());
+        assert_eq!(is_kept.as_deref(), kept, "{options:?}");
+        // On the node where no core is half taken.
+        let nodes = NodeSet::from_iter([NodeId(1)]);
+        let fresh = CgroupRequest { now: None, nodes: Some(&nodes), ..running };
+        let mut allocations = taken.clone();
+        let grant = fresh.place(&inventory, &mut allocations).unwrap();
+        assert_eq!(grant.exclusive.to_string(), placed, "{options:?}");
+        let told = options.first().is_none_or(|option| grant.reason.ends_with(&format!("options {option}")));
+        assert!(told, "{}", grant.reason);
+        let again = fresh.keep(&inventory, &allocations).map(|kept| kept.exclusive);
+        assert_eq!(
+            again,
+            (!options.is_empty()).then_some(grant.exclusive),
+            "without options only what runs counts"
+        );
+    }
+}
+
+#[test]
+fn cpus_that_are_no_whole_cores_are_refused_where_whole_cores_are_declared() {
+    let (path, pools, inventory) = (path(), PoolsSettings::default(), inventory(machine()));
+    let wishes = with_options(&["full-pcpus-only"]);
+    let wished = Some(Wished { wishes: &wishes, unknown: &[], pools: &pools });
+    let request = CgroupRequest { wished, ..request(&path, 3) };
+    let refused = request.place(&inventory, &mut Allocations::default()).unwrap_err();
+    assert_eq!(refused.reason, RejectionReason::SmtAlignmentError, "{refused}");
+}
+
 #[test]
 fn a_restart_leaves_cpus_that_were_wished_for_where_they_are() {
     let machine = machine();

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use super::WorkloadRule;
+use super::{WorkloadRule, hints_of_cgroups};
 use crate::{
     named::Named as _,
     partition::Partition,
@@ -128,7 +128,16 @@ impl RuleChecker<'_> {
 
     fn wishes(&self, placement: &PlacementSettings) -> Result<(), PolicyError> {
         let WorkloadRule {
-            cpus, numa_nodes, memory_types, engine, policy, class, partition, enforce, ..
+            cpus,
+            numa_nodes,
+            memory_types,
+            engine,
+            policy,
+            options,
+            class,
+            partition,
+            enforce,
+            ..
         } = self.rule;
         if cpus.is_none() && *enforce && !self.rule.names_pods() {
             return self.whole("cpus is missing: only containers of pods say themselves what they need");
@@ -162,21 +171,45 @@ impl RuleChecker<'_> {
             let partition = quoted(partition.unwrap_or_default().name());
             return Err(at_odds(self.of("partition", partition), relation, self.of("class", quoted(&class))));
         }
-        if let Some(policy) = policy {
+        if let Some(policy) = policy.filter(|_| pools) {
+            let relation = Relation::excludes("the engine pools has no policies");
+            let policy = self.of("policy", quoted(policy.as_str()));
+            return Err(at_odds(policy, relation, self.of("engine", quoted("pools"))));
+        }
+        if !options.is_empty() {
             if pools {
-                let relation = Relation::excludes("the engine pools has no policies");
-                let policy = self.of("policy", quoted(policy.as_str()));
-                return Err(at_odds(policy, relation, self.of("engine", quoted("pools"))));
+                let relation = Relation::excludes("the engine pools has no such options");
+                let options = self.of("options", quoted(&options.to_string()));
+                return Err(at_odds(options, relation, self.of("engine", quoted("pools"))));
             }
-            let mut hints = placement.hints.clone();
-            hints.policy = *policy;
-            if self.rule.names_pods() {
-                let (own, hosts) = (self.key("policy"), "placement.hints.policy");
-                let renamed = |key: &str| (key == hosts).then(|| own.clone());
-                hints.validate("placement.hints").map_err(|error| error.renamed(renamed).about(&own))?;
+            if *class == Some(DeclaredClass::Shared) {
+                let relation = Relation::excludes("the options are about exclusive CPUs");
+                let options = self.of("options", quoted(&options.to_string()));
+                return Err(at_odds(options, relation, self.of("class", quoted("shared"))));
             }
         }
-        Ok(())
+        self.hints(placement)
+    }
+
+    /// Its policy and its options, beside those of the host for pods.
+    fn hints(&self, placement: &PlacementSettings) -> Result<(), PolicyError> {
+        const SECTION: &str = "placement.hints";
+        let WorkloadRule { policy, options, .. } = self.rule;
+        let mut hints = if self.rule.names_pods() { placement.hints.clone() } else { hints_of_cgroups() };
+        hints.policy = policy.unwrap_or(hints.policy);
+        options.apply(&mut hints);
+        let own = |key: &str| {
+            let name = key.strip_prefix(SECTION)?.strip_prefix('.')?;
+            match name {
+                "policy" => policy.is_some().then(|| self.key("policy")),
+                _ => options.sets(name).then(|| self.key("options")),
+            }
+        };
+        let about = self.key(if options.is_empty() { "policy" } else { "options" });
+        if policy.is_none() && options.is_empty() {
+            return Ok(());
+        }
+        hints.validate(SECTION).map_err(|error| error.renamed(own).about(&about))
     }
 
     fn devices(&self) -> Result<(), PolicyError> {

@@ -24,7 +24,7 @@ pub(super) use self::check::validate;
 pub use self::subject::{PodNames, RuleSubject, WorkloadKind};
 use super::{
     ByteSize, CgroupGlob, DeclaredClass, NameGlob,
-    placement::{MemoryTypes, PlacementEngine, TopologyPolicy},
+    placement::{HintsOptions, HintsSettings, MemoryTypes, PlacementEngine, TopologyPolicy},
     whole,
 };
 use crate::{
@@ -84,6 +84,10 @@ pub struct WorkloadRule {
     /// pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<TopologyPolicy>,
+    /// Options of the engine `hints` for its exclusive CPUs, as in `placement.hints`: `full-pcpus-only`,
+    /// `distribute-cpus-across-cores`, `prefer-align-cpus-by-uncorecache`, `align-by-socket=false`.
+    #[serde(default, skip_serializing_if = "HintsOptions::is_empty")]
+    pub options: HintsOptions,
     /// Use of its CPUs. When absent: exclusive for cgroups, by `QoS` class for pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<DeclaredClass>,
@@ -112,6 +116,13 @@ pub struct WorkloadRule {
 
 fn yes() -> bool {
     true
+}
+
+/// Settings of the engine `hints` for cgroups, before an entry changes them.
+pub fn hints_of_cgroups() -> HintsSettings {
+    let mut hints = HintsSettings::default();
+    hints.policy = TopologyPolicy::SingleNumaNode;
+    hints
 }
 
 impl WorkloadRule {

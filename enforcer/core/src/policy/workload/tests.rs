@@ -131,14 +131,40 @@ fn what_can_never_hold_or_never_be_granted_is_refused() {
         ("pod = 'a'\nmemory_types = ['pmem']", "workload[0].memory_types", "engine = \"pools\""),
         ("pod = 'a'\nclass = 'reserved'", "workload[0].class", "engine = \"pools\""),
         ("pod = 'a'\nengine = 'pools'\npolicy = 'none'", "workload[0].policy", "no policies"),
+        (
+            "pod = 'a'\nengine = 'pools'\noptions = ['full-pcpus-only']",
+            "workload[0].options",
+            "no such options",
+        ),
+        (
+            "pod = 'a'\nclass = 'shared'\noptions = ['full-pcpus-only']",
+            "workload[0].options",
+            "exclusive CPUs",
+        ),
+        (
+            "pod = 'a'\noptions = ['full-pcpus-only', 'distribute-cpus-across-cores']",
+            "workload[0].options",
+            "cannot be used",
+        ),
+        (
+            "unit = 'a.service'\ncpus = 2\noptions = ['align-by-socket']",
+            "workload[0].options",
+            "not always one",
+        ),
         ("pod = 'a'\n[[workload]]\nname = 'b'\npod = 'a'\ncpus = 3", "workload[1]", "same matchers"),
     ] {
         let parsed: Policy = toml::from_str(&format!("{base}{keys}")).unwrap();
         let error = parsed.validate().expect_err(keys);
         assert!(error.key == key && error.to_string().contains(said), "{keys}: {error}");
     }
-    for keys in ["memory_types = []", "memory_types = ['tape']", "class = 'mixed'", "colour = 1", "unit = ''"]
-    {
+    for keys in [
+        "options = ['nonsense']",
+        "memory_types = []",
+        "memory_types = ['tape']",
+        "class = 'mixed'",
+        "colour = 1",
+        "unit = ''",
+    ] {
         assert!(toml::from_str::<Policy>(&format!("{base}{keys}")).is_err(), "{keys}");
     }
     let socket = "[placement.hints]\nalign_by_socket = true\n[[workload]]\nname = 'a'\npod = 'a'\npolicy = 'single-numa-node'";
@@ -151,7 +177,8 @@ fn every_key_is_written_back_the_same() {
     let text = "[[workload]]\nname = 'a'\ncgroup = '/a/**'\nnamespace = 'n'\npod = 'p'\ncontainer = 'c'\n\
          labels = { a = 'b' }\ncpus = 2\nmemory = '1GiB'\nnuma_nodes = '0-1'\ndevices = ['eth0']\n\
          memory_types = ['dram', 'hbm']\nengine = 'pools'\nclass = 'isolated'\n\
-         [[workload]]\nname = 'b'\nunit = 'a.service'\ncommand = 'x'\ncpus = 1\npolicy = 'restricted'\nclass = 'shared'\n";
+         [[workload]]\nname = 'b'\nunit = 'a.service'\ncommand = 'x'\ncpus = 1\npolicy = 'restricted'\nclass = 'shared'\n\
+         [[workload]]\nname = 'c'\nunit = 'c.service'\ncpus = 2\noptions = ['full-pcpus-only', 'align-by-socket=false']\n";
     let read = policy(text);
     assert_eq!(read.workloads[0].memory_types, Some(MemoryTypes { dram: true, pmem: false, hbm: true }));
     assert_eq!(policy(&toml::to_string(&read).unwrap()), read);

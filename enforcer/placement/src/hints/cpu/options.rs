@@ -1,5 +1,6 @@
 //! Options of CPU assignment, and their checks against a policy and a machine.
 
+use numa_topology::set::CpuSet;
 use thiserror::Error;
 
 use crate::{
@@ -60,6 +61,17 @@ impl CpuOptions {
     }
 }
 
+impl CpuOptions {
+    /// Do CPUs meet what the options say of cores? Preferences for NUMA nodes, sockets and caches depend on
+    /// what was free, so they do not count.
+    pub fn are_met_by(self, layout: &CpuLayout, cpus: &CpuSet) -> bool {
+        let of_cores = |is: fn(&CpuSet, &CpuSet) -> bool| layout.cores.iter().all(|(_, core)| is(core, cpus));
+        let are_whole = || of_cores(|core, cpus| core.is_disjoint(cpus) || core.is_subset(cpus));
+        let are_apart = || of_cores(|core, cpus| core.intersection(cpus).len() <= 1);
+        (!self.full_pcpus_only || are_whole()) && (!self.distribute_across_cores || are_apart())
+    }
+}
+
 impl From<&HintsSettings> for CpuOptions {
     fn from(settings: &HintsSettings) -> Self {
         Self {
@@ -68,6 +80,32 @@ impl From<&HintsSettings> for CpuOptions {
             distribute_across_cores: settings.distribute_cpus_across_cores,
             align_by_socket: settings.align_by_socket,
             align_by_uncore_cache: settings.prefer_align_cpus_by_uncore_cache,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use numa_topology::synth::Machine;
+
+    use super::*;
+
+    #[test]
+    fn options_are_met_by_whole_cores_or_by_one_cpu_of_each() {
+        // CPU n and n+8 are one core.
+        let layout = CpuLayout::of(&Machine::new().sockets(2).build());
+        let whole = CpuOptions { full_pcpus_only: true, ..CpuOptions::default() };
+        let apart = CpuOptions { distribute_across_cores: true, ..CpuOptions::default() };
+        for (cpus, is_whole, is_apart) in
+            [("0,8", true, false), ("0-1", false, true), ("0-1,8", false, false), ("", true, true)]
+        {
+            let cpus: CpuSet = cpus.parse().unwrap();
+            assert_eq!(
+                (whole.are_met_by(&layout, &cpus), apart.are_met_by(&layout, &cpus)),
+                (is_whole, is_apart),
+                "{cpus}"
+            );
+            assert!(CpuOptions::default().are_met_by(&layout, &cpus));
         }
     }
 }
