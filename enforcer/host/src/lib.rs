@@ -13,6 +13,7 @@ mod confined;
 pub mod file_error;
 pub mod host_facts;
 pub mod lockdown;
+pub mod lxc;
 mod output_tree;
 pub mod owned_file;
 mod path;

@@ -23,6 +23,7 @@ use enforcer_host::{
     HostRoot,
     cgroup::CgroupLayout,
     host_facts::{read_host, read_host_without_cgroups},
+    lxc::read_lxc_controller,
     sandboxes::take_sandboxes,
     units::{read_units, units_of},
     workloads::{UserProcesses, read_workloads},
@@ -100,7 +101,12 @@ impl HostSnapshot {
         };
         degraded.extend(kubelet.degraded);
         let units = read_units(host, &recorded_settings(&policy.state_dir), &units_of(&workloads));
-        let facts = OwnershipFacts { kubelet: kubelet.kubelet, units, ..OwnershipFacts::default() };
+        let facts = OwnershipFacts {
+            kubelet: kubelet.kubelet,
+            units,
+            lxc: read_lxc_controller(host),
+            ..OwnershipFacts::default()
+        };
         Self { host: on_host, workloads, before, now, facts, degraded }
     }
 

@@ -252,6 +252,7 @@ impl SharedLedger {
         let mut state = self.lock();
         let before = std::mem::replace(&mut state.roster.facts.kubelet, others.kubelet);
         state.roster.facts.units = others.units;
+        state.roster.facts.lxc = others.lxc;
         state.roster.facts.own_cgroup = others.own_cgroup;
         let kubelet = &mut state.roster.facts.kubelet;
         if kubelet.unread.is_some() {

@@ -8,7 +8,7 @@ use std::{
 
 use enforcer_core::{
     audit::AuditedHost,
-    owner::{Kubelet, OwnSettings, UnitSetting},
+    owner::{Kubelet, LxcController, OwnSettings, UnitSetting},
     policy::Interest,
     sample::Sample,
     self_placement::CpusetWrites,
@@ -30,6 +30,7 @@ use enforcer_host::{
     HostRoot,
     cgroup::CgroupLayout,
     host_facts::read_host,
+    lxc::read_lxc_controller,
     topology::read_topology,
     units::{read_units, units_of},
     workloads::{UserProcesses, read_workloads},
@@ -49,6 +50,8 @@ pub struct ForeignOwners {
     pub kubelet: Kubelet,
     /// Units to which an administrator has given CPUs or memory nodes.
     pub units: BTreeMap<String, UnitSetting>,
+    /// Controller of LXC containers, if the host has one.
+    pub lxc: Option<LxcController>,
     /// Cgroup of the daemon itself.
     pub own_cgroup: Option<CgroupPath>,
     /// CPUs of this cgroup, if it is a container's.
@@ -238,7 +241,14 @@ impl HostSource for LiveSource {
             let text = root.dir(own).join(root.files().cpus_effective).read_text().ok()?;
             text.trim().parse().ok()
         });
-        ForeignOwners { kubelet, units: self.units.clone(), own_cgroup, own_cpus, degraded }
+        ForeignOwners {
+            kubelet,
+            units: self.units.clone(),
+            lxc: read_lxc_controller(&self.host),
+            own_cgroup,
+            own_cpus,
+            degraded,
+        }
     }
 
     fn set_by_us(&mut self, settings: OwnSettings) {

@@ -106,6 +106,16 @@ impl Rule {
                 remedy: "Pin each busy thread to an isolated CPU of its own with taskset, or give the workload CPUs that \
                          are not isolated.",
             },
+            Self::ShortNodes => RuleWords {
+                title: "The memory nodes of a workload are nearly full, and others are not",
+                when: "Each ordinary node that the workload may use has less available memory than \
+                       memory.widening.widen_percent, and a node that it may not use has at least \
+                       rebalance.enough_above: a warning; critical once tasks have to reclaim there themselves.",
+                why: "Memory outside of its nodes does not help a workload: the kernel reclaims and swaps on the full ones, and \
+                      then its OOM killer acts.",
+                remedy: "Move a neighbour that may run elsewhere, or let the workload use another node: the daemon does so by \
+                         itself for declared workloads (memory.widening).",
+            },
         }
     }
 }

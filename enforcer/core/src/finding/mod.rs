@@ -18,6 +18,7 @@ mod remedy;
 mod remote_residency;
 mod remote_traffic;
 mod severity;
+mod short_nodes;
 mod spans_nodes;
 mod subject;
 mod thread_affinity;
@@ -85,6 +86,8 @@ pub enum Rule {
     OwnerMismatch,
     /// Threads run on isolated CPUs, among which the kernel balances no load.
     IsolatedCpus,
+    /// The nodes that it may use are nearly full, and others have room.
+    ShortNodes,
 }
 
 /// One value that was read.
@@ -251,6 +254,7 @@ impl OwnFindings {
             spans_nodes::assess,
             thread_affinity::assess,
             owner_mismatch::assess,
+            short_nodes::assess,
         ];
         let by_node = rules.iter().filter(|_| has_nodes).filter_map(|rule| rule(subject));
         let by_node: Vec<Finding> = by_node.collect();

@@ -685,11 +685,14 @@ proptest! {
                 let is_mendable_now = |was: &&Finding| was.obstacle.is_some() && one.remedy.is_some();
                 // Room that one workload leaves lets another one come together.
                 let has_room_now = one.rule == Rule::SpansNodes;
+                // What fits on one node may leave little room there for more.
+                let has_fewer_nodes_now = one.rule == Rule::ShortNodes;
                 // A fault of the machine becomes one of room, and stays without a remedy.
                 let has_other_obstacle = was.is_some_and(|was| {
                     was.obstacle.is_some() && one.obstacle.is_some() && was.obstacle != one.obstacle
                 });
                 let is_no_worse = has_room_now
+                    || has_fewer_nodes_now
                     || has_other_obstacle
                     || was.is_some_and(|was| was.severity >= one.severity || is_mendable_now(&was));
                 prop_assert!(is_no_worse, "{one:?} was {was:?}, after {finding:?}");

@@ -393,3 +393,90 @@ proptest! {
         }
     }
 }
+
+/// Two full nodes' worth of figures: available and all memory of each node in GiB.
+fn with_rooms(mut scene: Scene, gib: &[(u32, u64, u64)]) -> Scene {
+    for (node, available, all) in gib {
+        let node = scene.now.nodes.entry(NodeId(*node)).or_default();
+        (node.mem_free_bytes, node.lru_file_bytes) = (Some(available << 30), Some(0));
+        node.mem_total_bytes = Some(all << 30);
+    }
+    scene
+}
+
+fn short_nodes(scene: &Scene) -> Option<Finding> {
+    scene.findings().into_iter().find(|finding| finding.rule == Rule::ShortNodes)
+}
+
+#[test]
+fn a_workload_on_full_nodes_beside_others_with_room_is_told_with_what_helps() {
+    let scene = host().workload("/app", "4-7", "1").memory("/app", &[(1, 8_000, 1)]);
+    let rooms = [(0, 50, 64), (1, 1, 64), (2, 1, 64)];
+    let finding = short_nodes(&with_rooms(scene, &rooms)).unwrap();
+    assert_eq!(finding.severity, Severity::Warning);
+    assert_eq!(
+        finding.summary,
+        "it may only use node 1, with 1024 MiB of 64 GiB available, and 50 GiB available on node 0"
+    );
+    let helps = finding.obstacle.unwrap();
+    assert!(
+        helps.starts_with("let it use more nodes: echo 0-1 > ") && helps.ends_with("/app/cpuset.mems"),
+        "{helps}"
+    );
+    let sources: Vec<&str> = finding.evidence.iter().map(|one| one.source.as_str()).collect();
+    assert!(sources.contains(&"/sys/devices/system/node/node1/meminfo"), "{sources:?}");
+
+    // A neighbour that may go elsewhere is named first, and the workload itself may be bound to stay.
+    let scene = host()
+        .workload("/app", "4-7", "1")
+        .memory("/app", &[(1, 8_000, 1)])
+        .workload("/batch", "0-7", "0-1")
+        .memory("/batch", &[(1, 20_480, 1)])
+        .declares("cgroup = '/app'\ncpus = 4\nstrict_memory = true");
+    let helps = short_nodes(&with_rooms(scene, &rooms)).unwrap().obstacle.unwrap();
+    assert_eq!(
+        helps,
+        "it is declared to stay (strict_memory); batch holds 20 GiB of them and may use node 0: move it there"
+    );
+}
+
+#[test]
+fn nodes_with_room_or_that_are_full_together_are_no_finding() {
+    let scene = |mems: &str| host().workload("/app", "4-7", mems).memory("/app", &[(1, 8_000, 1)]);
+    for (what, mems, rooms) in [
+        ("its node has room", "1", [(0, 50, 64), (1, 30, 64), (2, 1, 64)]),
+        ("it may use a node with room", "0-1", [(0, 50, 64), (1, 1, 64), (2, 1, 64)]),
+        ("no node has room", "1", [(0, 2, 64), (1, 1, 64), (2, 1, 64)]),
+    ] {
+        assert_eq!(short_nodes(&with_rooms(scene(mems), &rooms)), None, "{what}");
+    }
+    let beside_cxl = with_rooms(scene("1"), &[(0, 1, 64), (1, 1, 64), (2, 60, 64)]);
+    assert!(short_nodes(&beside_cxl).unwrap().summary.ends_with("60 GiB available on node 2"));
+    let unknown = with_rooms(scene("1"), &[(0, 50, 64)]);
+    assert_eq!(short_nodes(&unknown), None, "nothing is known of its own node");
+}
+
+#[test]
+fn reclaim_by_tasks_makes_short_nodes_critical() {
+    use crate::sample::{PressureEvent, PressureEvents, PressureKind};
+    let scene = host().workload("/app", "4-7", "1").memory("/app", &[(1, 8_000, 1)]);
+    let mut scene = with_rooms(scene, &[(0, 50, 64), (1, 1, 64)]);
+    for (kind, node, severity) in [
+        (PressureKind::KswapdWoken, 1, Severity::Warning),
+        (PressureKind::DirectReclaim, 0, Severity::Warning),
+        (PressureKind::DirectReclaim, 1, Severity::Critical),
+    ] {
+        let event = PressureEvent {
+            time_ns: 1,
+            kind,
+            numa_node: NodeId(node),
+            order: 0,
+            cgroup_id: 1,
+            workload: Some(CgroupPath::new("/app")),
+            tid: 1,
+            constraint: None,
+        };
+        scene.now.pressure_events = Some(PressureEvents { latest: vec![event], ..PressureEvents::default() });
+        assert_eq!(short_nodes(&scene).unwrap().severity, severity, "{kind:?} on node {node}");
+    }
+}

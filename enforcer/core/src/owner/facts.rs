@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kubelet, Owner, Ownership};
+use super::{Kubelet, LxcController, Owner, Ownership};
 use crate::workload::{CgroupPath, Origin, Workload, identify};
 use numa_topology::set::{CpuSet, NodeSet};
 
@@ -18,6 +18,9 @@ pub struct OwnershipFacts {
     pub containers: BTreeMap<String, KnownContainer>,
     /// Units of systemd with CPUs or memory nodes in their files, by name.
     pub units: BTreeMap<String, UnitSetting>,
+    /// Controller of LXC containers, if the host has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lxc: Option<LxcController>,
     /// Cgroup that the daemon itself runs in; `None` if unknown.
     #[serde(default)]
     pub own_cgroup: Option<CgroupPath>,

@@ -9,6 +9,7 @@
 //! Invariants: the owner is never guessed. If a source cannot be read, the owner is [`Owner::Unknown`], which
 //! counts as foreign. Annotations of a pod can only take a workload away from the daemon, never give it one.
 
+mod controlled;
 mod facts;
 mod kubelet;
 mod own_settings;
@@ -22,6 +23,7 @@ use strum::{IntoStaticStr, VariantArray, VariantNames};
 
 pub(crate) use self::table::{OwnershipSubject, owner_of};
 pub use self::{
+    controlled::LxcController,
     facts::{KnownContainer, OwnershipFacts, PodClaim, UnitSetting},
     kubelet::{Claim, ClaimedPod, Kubelet, MemoryBlock},
     own_settings::{OwnSettings, as_in_file, is_same_list},
@@ -54,6 +56,18 @@ pub enum Owner {
     Systemd,
     /// libvirt, which writes below `machine.slice`.
     Libvirt,
+    /// Slurm, which sets the cpusets of jobs, steps and tasks.
+    Slurm,
+    /// Nomad, which divides CPUs between allocations.
+    Nomad,
+    /// Flux, which constrains jobs to their cores.
+    Flux,
+    /// LXD, which balances its containers over CPUs.
+    Lxd,
+    /// Incus, which balances its containers over CPUs.
+    Incus,
+    /// Proxmox VE, which balances its containers over CPUs.
+    Proxmox,
     /// The daemon's own container or pod, which the daemon does not write.
     DaemonItself,
     /// Unknown: a source that would tell cannot be read.
@@ -85,6 +99,12 @@ impl Owner {
             Self::DraDriver => "a DRA driver",
             Self::Systemd => "systemd",
             Self::Libvirt => "libvirt",
+            Self::Slurm => "Slurm",
+            Self::Nomad => "Nomad",
+            Self::Flux => "Flux",
+            Self::Lxd => "LXD",
+            Self::Incus => "Incus",
+            Self::Proxmox => "Proxmox VE",
             Self::DaemonItself => "the daemon itself, which does not write its own container",
             Self::Unknown => "an owner that could not be determined",
             Self::Unowned => "nobody",

@@ -6,15 +6,16 @@
 //! | 2 | the kubelet gave it memory nodes | its memory manager |
 //! | 3 | its pod carries the mark of another controller | that controller |
 //! | 4 | a virtual machine of libvirt | libvirt |
-//! | 5 | its unit's files name CPUs or memory nodes | systemd |
-//! | 6 | a pod, and the kubelet's state cannot be used | unknown |
-//! | 7 | the daemon's own container, or one of its pod | the daemon itself, which does not write it |
-//! | 8 | the daemon placed it at creation | this daemon |
-//! | 9 | a pod under a static CPU manager | its shared pool |
-//! | 10 | the configuration declares it | this daemon |
-//! | 11 | everything else | none |
+//! | 5 | not of a pod, in a cgroup that a [controller of jobs or instances](super::controlled) made | it |
+//! | 6 | the files of its unit, or of the service that its container is in, name CPUs or nodes | systemd |
+//! | 7 | a pod, and the kubelet's state cannot be used | unknown |
+//! | 8 | the daemon's own container, or one of its pod | the daemon itself, which does not write it |
+//! | 9 | the daemon placed it at creation | this daemon |
+//! | 10 | a pod under a static CPU manager | its shared pool |
+//! | 11 | the configuration declares it | this daemon |
+//! | 12 | everything else | none |
 
-use super::{Claim, KnownContainer, Kubelet, Owner, Ownership, OwnershipFacts};
+use super::{Claim, KnownContainer, Kubelet, Owner, Ownership, OwnershipFacts, controlled::controller_of};
 use crate::workload::{Origin, Workload, printable_within};
 use numa_topology::set::CpuSet;
 
@@ -43,10 +44,10 @@ pub(crate) fn owner_of(subject: &OwnershipSubject<'_>, facts: &OwnershipFacts) -
         Origin::VirtualMachine { domain } => {
             Some(Ownership::of(Owner::Libvirt, format!("virtual machine {domain} in {}", workload.cgroup)))
         }
-        Origin::Unit { unit } => facts
-            .unit(unit)
-            .map(|setting| Ownership::of(Owner::Systemd, format!("{}: {}", setting.file, setting.line))),
-        _ => None,
+        _ => controller_of(&workload.cgroup, facts.lxc.as_ref()).or_else(|| {
+            let setting = facts.unit(workload.settled_by_unit()?)?;
+            Some(Ownership::of(Owner::Systemd, format!("{}: {}", setting.file, setting.line)))
+        }),
     };
     let mut ownership = found.unwrap_or_else(|| {
         if facts.is_daemons(workload) {

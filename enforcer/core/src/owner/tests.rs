@@ -472,3 +472,48 @@ fn the_daemons_own_container_and_pod_are_left_alone_and_its_unit_is_not() {
     facts.own_cgroup = Some(service.cgroup.clone());
     assert_eq!(owner(&facts, &service, false), Owner::NumaEnforcer);
 }
+
+#[test]
+fn jobs_and_instances_belong_to_their_controller_also_where_they_are_declared() {
+    let lxc = LxcController { owner: Owner::Proxmox, evidence: "/etc/pve/lxc".into() };
+    let setting = UnitSetting { file: "db.service".into(), line: "AllowedCPUs=0-3".into() };
+    let none = OwnershipFacts::default();
+    let facts = OwnershipFacts {
+        lxc: Some(lxc),
+        units: [
+            ("db.service", &setting),
+            ("systemd-nspawn@a.service", &setting),
+            ("docker-x.scope", &setting),
+        ]
+        .map(|(unit, setting)| (unit.to_owned(), setting.clone()))
+        .into(),
+        ..OwnershipFacts::default()
+    };
+    let owner = |path: &str, facts: &OwnershipFacts| {
+        let identity = identify(&CgroupPath::new(path));
+        let workload = Workload {
+            cgroup: identity.cgroup,
+            cgroup_id: None,
+            name: identity.name,
+            origin: identity.origin,
+        };
+        let subject = OwnershipSubject { workload: &workload, cpus: None, placed: false, declared: true };
+        owner_of(&subject, facts)
+    };
+    for (path, found, without) in [
+        ("/system.slice/slurmstepd.scope/job_7/step_0/user/task_0", Owner::Slurm, Owner::Slurm),
+        ("/nomad.slice/share.slice/a.web.scope", Owner::Nomad, Owner::Nomad),
+        ("/lxc/104", Owner::Proxmox, Owner::NumaEnforcer),
+        ("/lxc.payload.web", Owner::Proxmox, Owner::NumaEnforcer),
+        ("/system.slice/db.service", Owner::Systemd, Owner::NumaEnforcer),
+        ("/system.slice/db.service/libpod-payload-abc", Owner::Systemd, Owner::NumaEnforcer),
+        ("/machine.slice/systemd-nspawn@a.service/payload", Owner::Systemd, Owner::NumaEnforcer),
+        // What a runtime asked systemd for is the container's own.
+        ("/system.slice/docker-x.scope", Owner::NumaEnforcer, Owner::NumaEnforcer),
+    ] {
+        assert_eq!(owner(path, &facts).owner, found, "{path}");
+        assert_eq!(owner(path, &none).owner, without, "{path}");
+    }
+    let refusal = owner("/lxc/104", &facts).refusal();
+    assert_eq!(refusal, "its cpuset belongs to Proxmox VE: /etc/pve/lxc: instance 104 in /lxc/104");
+}

@@ -37,6 +37,17 @@ impl Workload {
         matches!(self.origin, Origin::VirtualMachine { .. })
     }
 
+    /// The unit of systemd that decides about its cpuset: its own, or for a container the service in which
+    /// the runtime was started (a quadlet of Podman, systemd-nspawn). A scope of the runtime is the
+    /// container itself: what it sets there was asked for with the container.
+    pub fn settled_by_unit(&self) -> Option<&str> {
+        match &self.origin {
+            Origin::Unit { unit } => Some(unit),
+            Origin::Container { .. } => system_unit(&self.cgroup).filter(|unit| unit.ends_with(".service")),
+            _ => None,
+        }
+    }
+
     /// Unique name among all workloads of a host: its cgroup, followed by `#PID` if it is one process.
     pub fn object(&self) -> String {
         self.origin.object(&self.cgroup)

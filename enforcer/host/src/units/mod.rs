@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use enforcer_core::{
     owner::{OwnSettings, UnitSetting},
-    workload::{Origin, UnitName, Workload},
+    workload::{UnitName, Workload},
 };
 
 use self::files::{UnitFiles, setting_in};
@@ -24,13 +24,9 @@ use crate::{
 /// Keys that systemd turns into a cpuset.
 const KEYS: [&str; 2] = ["AllowedCPUs", "AllowedMemoryNodes"];
 
-/// The units of the workloads.
+/// The units that decide about workloads.
 pub fn units_of(workloads: &[Workload]) -> BTreeSet<UnitName> {
-    let names = workloads.iter().filter_map(|workload| match &workload.origin {
-        Origin::Unit { unit } => UnitName::new(unit),
-        _ => None,
-    });
-    names.collect()
+    workloads.iter().filter_map(|workload| UnitName::new(workload.settled_by_unit()?)).collect()
 }
 
 /// Units with such a setting that is not ours, by name. An unreadable file sets nothing.
