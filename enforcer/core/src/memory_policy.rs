@@ -43,6 +43,12 @@ impl PolicyMode {
     pub fn from_number(mode: u16) -> Self {
         MODES.get(usize::from(mode)).map_or(Self::Unknown, |(mode, _)| *mode)
     }
+
+    /// The kernel's number of the mode; `None` for one that is newer than this program.
+    pub fn number(self) -> Option<u16> {
+        let at = MODES.iter().position(|(mode, _)| *mode == self)?;
+        u16::try_from(at).ok()
+    }
 }
 
 /// Modes in the order of the kernel's numbers (`MPOL_` of include/uapi/linux/mempolicy.h), with the words of
@@ -140,6 +146,7 @@ mod tests {
             assert_eq!(policy.to_string(), shown, "{text}");
             let same = MemoryPolicy::from_number(number, policy.nodes.clone());
             assert_eq!(same.as_ref(), Some(&policy), "{text}");
+            assert_eq!(policy.mode.number(), Some(number), "{text}");
             assert_eq!(policy.bound_to().is_some(), number == 2, "{text}");
         }
         assert_eq!(MemoryPolicy::from_number(7, NodeSet::new()), None);

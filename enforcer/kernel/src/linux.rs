@@ -3,12 +3,12 @@
 //! Nothing but the calls belongs here; what to ask, and what an answer means, is decided elsewhere.
 #![expect(
     unsafe_code,
-    reason = "glibc has no wrapper for move_pages(2) and bpf(2), and std none for signal(2)"
+    reason = "glibc has no wrapper for move_pages(2), set_mempolicy(2) and bpf(2), and std none for signal(2)"
 )]
 
 use std::{io, ptr};
 
-use numa_topology::id::NodeId;
+use numa_topology::{id::NodeId, set::NodeSet};
 
 use super::{Kernel, PageStatus};
 
@@ -101,6 +101,42 @@ pub fn ignore_file_size_signal() {
     // SAFETY: no function is installed, the signal is ignored; signal(2) takes two numbers then, and nothing
     // else in the process asks for this signal.
     let _was_default = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
+/// A write beyond the greatest size of a file ends the process again, as for other programs: for one that
+/// this process becomes.
+pub fn take_file_size_signal() {
+    // SAFETY: no function is installed, the signal gets its default; signal(2) takes two numbers then, and
+    // nothing else in the process asks for this signal.
+    let _was_ignored = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+}
+
+/// `MPOL_F_STATIC_NODES` (include/uapi/linux/mempolicy.h): the nodes stay when the cpuset gets others.
+const MPOL_F_STATIC_NODES: libc::c_int = 1 << 15;
+
+/// Sets the memory policy of this thread, by the kernel's number of its mode (`set_mempolicy(2)`). A program
+/// that the thread becomes has it, too.
+///
+/// # Errors
+/// `EINVAL` if the kernel does not know the mode, or the cpuset has none of the nodes.
+pub fn set_memory_policy(mode: u16, nodes: &NodeSet, keep_nodes: bool) -> io::Result<()> {
+    const BITS: usize = libc::c_ulong::BITS as usize;
+    let words = nodes.iter().last().map_or(0, |node| node.0 as usize / BITS + 1);
+    let mut mask: Vec<libc::c_ulong> = vec![0; words];
+    for node in nodes.iter() {
+        if let Some(word) = mask.get_mut(node.0 as usize / BITS) {
+            *word |= 1 << (node.0 as usize % BITS);
+        }
+    }
+    let flags = if keep_nodes && !mask.is_empty() { MPOL_F_STATIC_NODES } else { 0 };
+    let pointer = if mask.is_empty() { ptr::null() } else { mask.as_ptr() };
+    // The kernel takes one bit less than it is told (`get_nodes` in mm/mempolicy.c).
+    let length = if mask.is_empty() { 0 } else { mask.len() * BITS + 1 };
+    // SAFETY: `mask` is live for the whole call, and where it is not null it has as many bits as the kernel
+    // reads; the kernel only reads it.
+    let result =
+        unsafe { libc::syscall(libc::SYS_set_mempolicy, libc::c_int::from(mode) | flags, pointer, length) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod cluster;
 mod control;
+mod exec;
 mod explain_pod;
 mod plan;
 mod publish;
@@ -32,6 +33,7 @@ use crate::version;
 pub use self::{
     cluster::{ClusterArgs, ClusterCheckArgs, ClusterCommand},
     control::{Explain, LogLevelArgs, LogLevelName, Pause, Resume, Socket, StatusArgs},
+    exec::{ExecArgs, ExecPolicy, MemoryTypeName},
     explain_pod::{ExplainCommand, ExplainPodArgs},
     plan::{PlanArgs, PodOrder},
     publish::{ExportedName, PublishArgs, PublishedName, YamlOrJson},
@@ -60,7 +62,6 @@ Examples:
   numa-enforcer plan web.yaml            what these pods would get on this host
   numa-enforcer doctor                   what works here, and what is missing
   numa-enforcer run --mode observe       the daemon, which only watches
-  numa-enforcer status                   how the running daemon fares
   numa-enforcer explain /shop/orders-db  what it decided about it, and why
   numa-enforcer restore                  undo what the daemon has written";
 
@@ -188,6 +189,11 @@ pub enum Command {
     /// declares; every original value is journalled before it is overwritten, and `restore` puts it back.
     /// Flags win over the configuration file.
     Run(RunArgs),
+    /// Run a program under a memory policy.
+    ///
+    /// For units and entry points: a memory policy belongs to a task, and no other process can set it. The
+    /// command sets the policy and becomes the program. Needs no root and no daemon.
+    Exec(ExecArgs),
     /// Take recorded turns again, and show what comes out differently.
     ///
     /// Gives what `run --record` has written to the code that decides, turn by turn, and compares what it

@@ -22,6 +22,7 @@ mod config_file;
 mod control;
 mod doctor;
 mod ending;
+mod exec;
 mod exit;
 mod explain_pod;
 mod install_seccomp;
@@ -92,6 +93,7 @@ fn run(args: Args, out: &mut dyn Write) -> anyhow::Result<Exit> {
         Command::Doctor(args) => doctor::run(&args, out),
         Command::Publish(args) => publish::run(&args.try_into()?, out),
         Command::Run(args) => run::run(&args.into(), out),
+        Command::Exec(args) => exec::run(&args),
         Command::Replay(args) => replay::run(&args.try_into()?, out),
         Command::Restore(args) => restore::run(&args, out),
         Command::Status(args) => control::status(&args, out),

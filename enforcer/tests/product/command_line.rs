@@ -27,6 +27,7 @@ fn help_and_version_are_a_success() {
         &["doctor", "--help"],
         &["publish", "--help"],
         &["run", "--help"],
+        &["exec", "--help"],
         &["restore", "--help"],
         &["install-seccomp", "--help"],
         &["top", "--help"],

@@ -12,6 +12,7 @@ mod command_line;
 mod common;
 mod control;
 mod daemon;
+mod exec;
 mod explain_pod;
 mod kubectl;
 mod machines;
