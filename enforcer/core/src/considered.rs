@@ -18,6 +18,7 @@ use crate::{
 };
 use numa_placement::{Candidate, ContainerRequest, Grant, trial::ContainerReport};
 use numa_topology::{
+    collect_btree::CollectBtree as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -114,8 +115,9 @@ impl MeasuredState {
         Self {
             cpus: figures.cpus.clone(),
             mems: figures.mems.clone(),
-            memory_by_node: bytes
-                .map(|by_node| by_node.iter().map(|(node, bytes)| (*node, accessed_bytes(bytes))).collect()),
+            memory_by_node: bytes.map(|by_node| {
+                by_node.iter().map(|(node, bytes)| (*node, accessed_bytes(bytes))).collect_btree()
+            }),
             available_by_node: None,
         }
     }

@@ -8,6 +8,7 @@
 
 use numa_topology::{
     Topology,
+    compact_sort::CompactSort as _,
     id::{CpuId, Id, NodeId},
     set::CpuSet,
 };
@@ -82,7 +83,7 @@ impl CpuLayout {
     /// counts.
     pub fn new(mut cpus: Vec<CpuPlace>) -> Self {
         cpus.retain(|cpu| cpu.id.0 <= CpuId::GREATEST);
-        cpus.sort_by_key(|cpu| cpu.id);
+        cpus.compact_sort_by_key(|cpu| cpu.id);
         cpus.dedup_by_key(|cpu| cpu.id);
         let mut layout = Self {
             cores: grouped(&cpus, |cpu| cpu.core),

@@ -26,6 +26,8 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod check;
+pub mod collect_btree;
+pub mod compact_sort;
 mod cpu_kind;
 pub mod degraded;
 pub mod id;

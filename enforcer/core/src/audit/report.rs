@@ -15,7 +15,7 @@ use crate::{
     sample::Sample,
     workload::{Origin, Workload},
 };
-use numa_topology::{Topology, degraded::Degraded};
+use numa_topology::{Topology, compact_sort::CompactSort as _, degraded::Degraded};
 
 /// Exit code of an audit without findings at or above the asked severity.
 const EXIT_ALIGNED: u8 = 0;
@@ -76,9 +76,9 @@ impl Audit {
             mut degraded,
             ..
         } = inputs;
-        findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
+        findings.compact_sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
         degraded.extend(sample.degraded.iter().cloned());
-        degraded.sort();
+        degraded.compact_sort();
         degraded.dedup();
 
         let cpu_nodes = topology.cpu_nodes().len();
@@ -91,8 +91,9 @@ impl Audit {
                 audited(workload, owner, model, found, cpu_nodes, inputs.thresholds)
             })
             .collect();
-        audited
-            .sort_by(|a, b| (&a.cgroup, &a.name, pid(&a.origin)).cmp(&(&b.cgroup, &b.name, pid(&b.origin))));
+        audited.compact_sort_by(|a, b| {
+            (&a.cgroup, &a.name, pid(&a.origin)).cmp(&(&b.cgroup, &b.name, pid(&b.origin)))
+        });
         let found = findings.len();
         findings.retain(|finding| !baseline.knows(finding));
         let known = found - findings.len();

@@ -12,6 +12,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use numa_topology::collect_btree::CollectBtree as _;
+
 use super::objects::{LeaseObject, NodeObject, StateOrigin};
 
 /// Namespace of the daemons, unless they were installed into another one.
@@ -49,8 +51,8 @@ impl<'a> DaemonLeases<'a> {
             "" => (NAMESPACE, lease.node.as_str()),
             namespace => (namespace, lease.node.as_str()),
         };
-        let leases: BTreeMap<_, _> = leases.into_iter().map(|lease| (key(lease), lease)).collect();
-        let namespaces = leases.keys().map(|(namespace, _)| *namespace).collect();
+        let leases: BTreeMap<_, _> = leases.into_iter().map(|lease| (key(lease), lease)).collect_btree();
+        let namespaces = leases.keys().map(|(namespace, _)| *namespace).collect_btree();
         Self { leases, namespaces, has_all, now }
     }
 

@@ -25,6 +25,7 @@ use crate::{
 };
 use numa_topology::{
     Topology,
+    collect_btree::CollectBtree as _,
     id::{CpuId, Id, NodeId},
     set::{IdSet, NodeSet},
 };
@@ -195,7 +196,7 @@ impl AncestorLimits {
             };
             (path.clone(), widening)
         });
-        Ok(widened.filter(|(_, widening)| *widening != AncestorWidening::default()).collect())
+        Ok(widened.filter(|(_, widening)| *widening != AncestorWidening::default()).collect_btree())
     }
 
     /// Names the cgroup above that leaves the workload less than the machine has, and its set.

@@ -24,6 +24,7 @@ use crate::{
 };
 use numa_topology::{
     Topology,
+    collect_btree::CollectBtree as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -161,7 +162,7 @@ impl EarlierAdvice {
     /// Available bytes of each node without those.
     pub(super) fn leave_of(&self, available: BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, u64> {
         let left = |(node, bytes): (NodeId, u64)| (node, bytes.saturating_sub(self.coming_to(node)));
-        available.into_iter().map(left).collect()
+        available.into_iter().map(left).collect_btree()
     }
 
     /// Arrivals of earlier remedies on this node, in words; `None` without any.
@@ -184,5 +185,5 @@ fn add(pins: &mut Pins, cgroup: &CgroupPath, cpus: &CpuSet) {
 fn comes(machine: &Topology, figures: Option<&WorkloadModel>, mems: &NodeSet) -> BTreeMap<NodeId, u64> {
     let away = |figures: &WorkloadModel| figures.ordinary_bytes_outside(machine, mems, room_bytes).1;
     let bytes = figures.map_or(0, away);
-    mems.intersection(&machine.ordinary_memory_nodes()).iter().map(|node| (node, bytes)).collect()
+    mems.intersection(&machine.ordinary_memory_nodes()).iter().map(|node| (node, bytes)).collect_btree()
 }

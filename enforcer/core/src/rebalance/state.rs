@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{policy::RebalanceSettings, words};
 use numa_topology::{
+    collect_btree::CollectBtree as _,
     id::{CpuId, NodeId},
     set::{CpuSet, NodeSet},
 };
@@ -101,9 +102,9 @@ impl<'a> PlanState<'a> {
             standing: movers.iter().map(|mover| Footprint::of(mover)).collect(),
             moved: vec![false; movers.len()],
             budget,
-            free: rooms().map(|(node, room)| (*node, room.free.clone())).collect(),
-            available: rooms().map(|(node, room)| (*node, room.available_bytes)).collect(),
-            unpromised: rooms().map(|(node, room)| (*node, room.unpromised_bytes)).collect(),
+            free: rooms().map(|(node, room)| (*node, room.free.clone())).collect_btree(),
+            available: rooms().map(|(node, room)| (*node, room.available_bytes)).collect_btree(),
+            unpromised: rooms().map(|(node, room)| (*node, room.unpromised_bytes)).collect_btree(),
             short: NodeSet::new(),
         };
         state.short = short(host, settings);

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use super::{Decision, Inputs, SelfPlacedWorkloads, rounds::TurnHost};
 use crate::{sample::Sample, self_placement::CpusetWrites, workload::CgroupPath};
 use numa_topology::{
+    collect_btree::CollectBtree as _,
     degraded::Degraded,
     set::{CpuSet, NodeSet},
 };
@@ -57,7 +58,7 @@ impl SelfPlacedAnswers {
     /// Workloads that stay, by the valid answers.
     pub(super) fn fixed(&self, now_ns: u64) -> SelfPlacedWorkloads {
         let count = self.0.values().filter(|answer| answer.counts(now_ns));
-        count.flat_map(|answer| answer.fixed.clone()).collect()
+        count.flat_map(|answer| answer.fixed.clone()).collect_btree()
     }
 
     /// Writes to read processes for. A finding is valid for a time. An empty answer is valid only for writes
@@ -81,7 +82,7 @@ impl SelfPlacedAnswers {
             !answer.counts(now_ns) && !writes.contains_key(*cgroup) && !decision.in_place.contains(cgroup)
         });
         let due = due.map(|(cgroup, answer)| (cgroup.clone(), answer.writes.clone()));
-        new.map(|(cgroup, writes)| (cgroup.clone(), writes.clone())).chain(due).collect()
+        new.map(|(cgroup, writes)| (cgroup.clone(), writes.clone())).chain(due).collect_btree()
     }
 
     /// Has `host` read the processes for these writes, and keeps the answers.
@@ -114,7 +115,7 @@ impl SelfPlacedAnswers {
         let answers = writes.iter().filter_map(|(cgroup, writes)| {
             self.0.get(cgroup).filter(|answer| answer.writes == *writes).map(|answer| answer.found.clone())
         });
-        answers.flatten().collect()
+        answers.flatten().collect_btree()
     }
 }
 

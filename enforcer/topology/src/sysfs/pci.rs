@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     Device, DeviceClass, Node,
+    collect_btree::CollectBtree as _,
     id::NodeId,
     parse::scalar,
     set::{CpuSet, NodeSet},
@@ -54,7 +55,7 @@ fn on_the_bus(source: &mut Source<'_>) -> BTreeMap<String, PathBuf> {
     names
         .map(|name| (name.clone(), dir.join(name)))
         .filter(|(_, path)| source.files.exists(&path.join("class")))
-        .collect()
+        .collect_btree()
 }
 
 fn below_bridges(source: &mut Source<'_>) -> BTreeMap<String, PathBuf> {

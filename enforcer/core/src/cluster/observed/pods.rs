@@ -10,6 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use numa_topology::collect_btree::CollectBtree as _;
+
 use super::{
     ApiContainer, ApiPod, ListedPodResources, MemoryAssignments, NodeInApi, NodeObservation,
     contradictions::{by_cpus, is_static_memory},
@@ -32,7 +34,7 @@ pub(super) fn held_pods(
 ) -> Vec<HeldPod> {
     let listed = ListedNames::new(observation);
     let by_uid: BTreeMap<&str, &ApiPod> =
-        pods.into_iter().flatten().map(|pod| (pod.kubelet_uid(), pod)).collect();
+        pods.into_iter().flatten().map(|pod| (pod.kubelet_uid(), pod)).collect_btree();
     let held = held(observation, devices);
     let named = held.into_iter().map(|(uid, containers)| {
         let mut containers: Vec<HeldContainer> = containers
@@ -114,7 +116,7 @@ impl<'a> ListedNames<'a> {
                 let of = |id: &'a String| (grant.container.as_str(), grant.resource.as_str(), id.as_str());
                 grant.devices.keys().map(move |id| (of(id), grant.pod.as_str()))
             })
-            .collect();
+            .collect_btree();
         let mut names = BTreeMap::new();
         for pod in observation.listed.content().into_iter().flatten() {
             for container in &pod.containers {
