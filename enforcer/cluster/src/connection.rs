@@ -14,7 +14,7 @@ use std::{
 
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{
-    Method, Request, Response, StatusCode,
+    Method, Request, Response, StatusCode, Uri,
     header::{CONTENT_TYPE, DATE, HeaderValue, RETRY_AFTER},
 };
 use hyper_util::client::legacy;
@@ -244,7 +244,8 @@ impl ApiConnection {
         let request = Request::builder().method(method).uri(path).header(CONTENT_TYPE, media);
         let request = request.body(Body::from(body.to_vec()));
         let request = request.map_err(|error| NoAnswer::Broken(error.to_string()))?;
-        let answer = client.send(request).await.map_err(|error| NoAnswer::of_client(&error))?;
+        let answer = client.send(request).await;
+        let answer = answer.map_err(|error| NoAnswer::of_client(&error, &self.config.cluster_url))?;
         if let Some(at) = answer.headers().get(DATE).and_then(seconds_of) {
             *self.server_time.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, Instant::now()));
         }
@@ -253,12 +254,12 @@ impl ApiConnection {
 }
 
 impl NoAnswer {
-    fn of_client(error: &kube::Error) -> Self {
+    fn of_client(error: &kube::Error, server: &Uri) -> Self {
         let text = with_causes(error);
         let mut cause: Option<&dyn Error> = Some(error);
         while let Some(error) = cause {
             if error.downcast_ref::<legacy::Error>().is_some_and(legacy::Error::is_connect) {
-                return Self::Unreachable(text);
+                return Self::Unreachable(format!("{server}: {text}"));
             }
             cause = error.source();
         }
@@ -310,7 +311,12 @@ fn no_account(error: &InClusterError) -> String {
             format!("{ACCOUNT}/ca.crt")
         }
         InClusterError::ReadDefaultNamespace(_) => format!("{ACCOUNT}/namespace"),
-        _ => "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT".to_owned(),
+        _ => {
+            return format!(
+                "no API server is named: in a pod KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT do, elsewhere a \
+                 kubeconfig ({error})"
+            );
+        }
     };
     format!("{place}: {error}")
 }

@@ -138,7 +138,8 @@ async fn serve_async(served: ServedExtender) -> anyhow::Result<()> {
     let metrics = Metrics::of_scheduler(move || scraped.report()).context("describing metrics")?;
     let listener = bind(listen).await?;
     let address = listener.local_addr().context("reading the bound address")?;
-    let router = service::router(Arc::clone(&figures), Arc::clone(&connection), metrics.clone());
+    let router =
+        service::router(Arc::clone(&figures), Arc::clone(&connection), metrics.clone(), settings.binder);
     let probes = match probes {
         Some(address) => Some(bind(address).await?),
         None => None,

@@ -18,6 +18,7 @@ use enforcer_cluster::{
     ApiConnection,
     extender::{BindRequest, ExtenderRequest, ProtocolError, SharedExtender, bind_reply},
 };
+use enforcer_core::cluster::extender::Binder;
 use enforcer_report::metrics::{self, Metrics};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
@@ -33,6 +34,9 @@ use super::{
 const LONGEST: usize = 4 << 20;
 /// Most calls at a time that ask; kube-scheduler sends one after another.
 const ASKING: usize = 4;
+/// Answer to the other verbs where the scheduler binds.
+const FILTER_ONLY: &str = "this extender was started with --filter-only; `numa-enforcer scheduler config --filter-only` \
+                           prints the configuration for it\n";
 /// Most bindings at a time.
 const BINDING: usize = 64;
 
@@ -126,14 +130,24 @@ impl Service {
 /// Reply to a call, or why there is none.
 type Reply = Result<String, Unanswered>;
 
-/// The verbs of the protocol, probes and metrics.
-pub(super) fn router(figures: Arc<Figures>, connection: Arc<ApiConnection>, metrics: Metrics) -> Router {
+/// The verbs of the protocol, probes and metrics. A scheduler that binds asks for filter alone.
+pub(super) fn router(
+    figures: Arc<Figures>,
+    connection: Arc<ApiConnection>,
+    metrics: Metrics,
+    binder: Binder,
+) -> Router {
     let beside = probes(Arc::clone(&figures), metrics);
     let (asking, binding) = (Semaphore::new(ASKING), Semaphore::new(BINDING));
-    Router::new()
-        .route("/v1/filter", post(filter))
-        .route("/v1/prioritize", post(prioritize))
-        .route("/v1/bind", post(bind))
+    let verbs = Router::new().route("/v1/filter", post(filter));
+    let verbs = match binder {
+        Binder::Extender => verbs.route("/v1/prioritize", post(prioritize)).route("/v1/bind", post(bind)),
+        Binder::Scheduler => {
+            let refused = || async { (StatusCode::BAD_REQUEST, FILTER_ONLY) };
+            verbs.route("/v1/prioritize", post(refused)).route("/v1/bind", post(refused))
+        }
+    };
+    verbs
         .layer(DefaultBodyLimit::max(LONGEST))
         .with_state(Arc::new(Service { figures, connection, asking, binding }))
         .merge(beside)

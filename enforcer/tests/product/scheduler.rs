@@ -304,6 +304,13 @@ fn extender_without_a_binder_waits_for_pods_that_were_chosen_before_it_started()
     assert_eq!(first["NodeNames"], json!(["a"]));
     assert_eq!(first["FailedAndUnresolvableNodes"], json!({"b": "NUMA: state unknown"}));
     assert_eq!(served.filter(&pod("q", 8))["NodeNames"], json!([]), "p holds its place");
+    // kube-scheduler binds: a call that asks this program to is of another configuration.
+    for path in ["/v1/bind", "/v1/prioritize"] {
+        let (status, text) = served.ask("POST", path, "{}");
+        assert_eq!(status, 400, "{path}: {text}");
+        assert!(text.contains("scheduler config --filter-only"), "{path}: {text}");
+    }
+    assert!(stub.bindings_from(0).is_empty(), "nothing is bound");
     drop(waits.child);
 }
 

@@ -188,7 +188,7 @@ fn attached_values() -> Vec<RenderedValues> {
     vec![
         (
             "certificates of Helm",
-            json!({ "scheduler": { "attached": { "enabled": true } } }),
+            json!({ "cluster": { "publish": true }, "scheduler": { "attached": { "enabled": true } } }),
             &[
                 "name: numa-enforcer-attached-scheduler-tls\n",
                 "name: numa-enforcer-attached-scheduler-client\n",
@@ -201,7 +201,7 @@ fn attached_values() -> Vec<RenderedValues> {
         ),
         (
             "certificates of another program",
-            json!({ "scheduler": { "attached": { "enabled": true, "secretName": "numa-tls" } } }),
+            json!({ "cluster": { "publish": true }, "scheduler": { "attached": { "enabled": true, "secretName": "numa-tls" } } }),
             &["secret: {secretName: numa-tls,"],
             &["kind: Secret\n"],
         ),
@@ -416,6 +416,10 @@ fn refused_values() -> Vec<(Value, &'static str)> {
         (
             json!({ "cluster": { "alsoPublish": ["nrt"] } }),
             "cluster.alsoPublish: the objects are made of the state that cluster.publish publishes",
+        ),
+        (
+            json!({ "scheduler": { "gate": { "enabled": true } } }),
+            "scheduler: nodes are chosen by the states that cluster.publish publishes",
         ),
         (
             json!({ "nonRoot": true, "cluster": { "publish": true } }),

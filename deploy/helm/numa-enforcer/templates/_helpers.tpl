@@ -220,6 +220,9 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: {{ default $loc
 {{- if and .Values.cluster.alsoPublish (not .Values.cluster.publish) -}}
 {{- fail "cluster.alsoPublish: the objects are made of the state that cluster.publish publishes" -}}
 {{- end -}}
+{{- if and (or .Values.scheduler.enabled .Values.scheduler.attached.enabled .Values.scheduler.gate.enabled) (not .Values.cluster.publish) -}}
+{{- fail "scheduler: nodes are chosen by the states that cluster.publish publishes" -}}
+{{- end -}}
 {{- if and .Values.cluster.events (not .Values.cluster.publish) -}}
 {{- fail "cluster.events: the account reaches the API server with cluster.publish alone" -}}
 {{- end -}}

@@ -19,6 +19,36 @@ use super::{
 /// Warning of a plan without a cluster, in which claims for devices have no part.
 pub(super) const CLAIMS_NOT_COUNTED: &str = "resource claims are not counted";
 
+/// Fields of a container (`Container` in staging/src/k8s.io/api/core/v1/types.go, 1.36): a slip of the hand
+/// would leave its amounts out without a word.
+const FIELDS: [&str; 25] = [
+    "args",
+    "command",
+    "env",
+    "envFrom",
+    "image",
+    "imagePullPolicy",
+    "lifecycle",
+    "livenessProbe",
+    "name",
+    "ports",
+    "readinessProbe",
+    "resizePolicy",
+    "resources",
+    "restartPolicy",
+    "restartPolicyRules",
+    "securityContext",
+    "startupProbe",
+    "stdin",
+    "stdinOnce",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "tty",
+    "volumeDevices",
+    "volumeMounts",
+    "workingDir",
+];
+
 /// Most containers of one pod: no node could start a larger one.
 const CONTAINERS_LIMIT: usize = 1_000;
 
@@ -88,6 +118,9 @@ fn container(
         (true, false) => ContainerKind::Init,
         (false, _) => ContainerKind::App,
     };
+    for entry in node.map("a container")?.iter().filter(|entry| !FIELDS.contains(&entry.key.as_str())) {
+        warnings.push(format!("container {name}: a container has no field `{}`, ignored", cut(&entry.key)));
+    }
     let amounts = amounts(&name, node.get("resources"), warnings)?;
     Ok(request(name, kind, amounts))
 }
@@ -167,6 +200,14 @@ fn is_never_overcommitted(resource: &str) -> bool {
     resource.contains('/') || resource.starts_with("hugepages-")
 }
 
+/// Would a cluster take this name of a resource (`IsStandardContainerResourceName` and
+/// `IsExtendedResourceName` in pkg/apis/core/helper)?
+fn is_resource(name: &str) -> bool {
+    name.contains('/')
+        || name.starts_with("hugepages-")
+        || matches!(name, "cpu" | "memory" | "ephemeral-storage" | "storage")
+}
+
 /// Amounts by resource: thousandths of CPUs, bytes, devices.
 #[derive(Debug, Default)]
 struct Side {
@@ -175,9 +216,17 @@ struct Side {
 
 fn side(entry: &MapEntry) -> Result<Side, ManifestProblem> {
     let mut side = Side::default();
-    for MapEntry { key, node, .. } in entry.node.map(&entry.key)? {
+    for MapEntry { key, node, at } in entry.node.map(&entry.key)? {
         if node.is_null() {
             continue;
+        }
+        if !is_resource(key) {
+            let problem = format!(
+                "a container has no resource `{}`; a name without a slash is cpu, memory, ephemeral-storage or \
+                 hugepages-SIZE",
+                cut(key)
+            );
+            return Err(ManifestProblem::new(*at, problem));
         }
         let text = node.scalar(key)?;
         let amount = if key == "cpu" { quantity::milli_cpus(&text) } else { quantity::whole(&text) };

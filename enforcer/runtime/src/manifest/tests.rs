@@ -244,6 +244,10 @@ fn what_is_wrong_has_its_place() {
     for (resources, said) in [
         ("{limits: {cpu: abc}}", "f.yaml:6:31: cpu: a quantity like 500m, 2 or 4Gi is expected, not `abc`"),
         ("{limits: {memory: -1}}", "memory: a quantity"),
+        (
+            "{limits: {cpus: 9}}",
+            "f.yaml:6:26: a container has no resource `cpus`; a name without a slash is cpu,",
+        ),
         ("{limits: {memory: [1]}}", "memory: text or a number is expected, not a list"),
         ("{limits: {hugepages-3Mi: 3Mi}}", "`hugepages-3Mi` is no size of huge pages"),
         ("{requests: {cpu: 2}, limits: {cpu: 1}}", "container c requests more cpu than its limit"),
@@ -262,6 +266,14 @@ fn what_is_wrong_has_its_place() {
         let error = error(&with_resources(resources));
         assert!(error.contains(said), "{resources}: {error}");
     }
+}
+
+#[test]
+fn field_that_no_container_has_is_told() {
+    let text =
+        "kind: Pod\nmetadata: {name: x}\nspec:\n  containers: [{name: a, resorces: {limits: {cpu: 9}}}]\n";
+    let read = read(text);
+    assert_eq!(read.pods[0].warnings, ["container a: a container has no field `resorces`, ignored"]);
 }
 
 #[test]

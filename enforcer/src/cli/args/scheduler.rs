@@ -52,7 +52,8 @@ Examples:
   numa-enforcer scheduler serve
   numa-enforcer scheduler serve --filter-only --kubeconfig ~/.kube/config
   numa-enforcer scheduler serve --filter-only --listen 0.0.0.0:9443 --probes 0.0.0.0:9481 \\
-    --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt --lease numa-enforcer/attached-scheduler")]
+    --tls-cert tls.crt --tls-key tls.key --client-ca ca.crt --lease numa-enforcer/attached-scheduler \\
+    --settles 0s --call-limit 1s")]
 pub struct SchedulerServeArgs {
     /// Listen there; only on loopback unless clients show certificates
     #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
@@ -95,7 +96,7 @@ pub struct SchedulerServeArgs {
     /// changes, or after five minutes. The account needs the verb `patch` on `pods/status` in that namespace.
     #[arg(long, value_name = "NAMESPACE/POD")]
     pub wake_with: Option<OwnPod>,
-    /// With --filter-only: answer no call for so long after the start.
+    /// With --filter-only: answer no call for so long after the start, and after another replica led.
     ///
     /// Pods that were chosen before may still be bound, and their places are not known.
     #[arg(long, value_name = "TIME", default_value = "30s")]
@@ -218,7 +219,7 @@ pub struct SchedulerConfigArgs {
     ///
     /// It asks over TLS, for filter alone, and goes on without an answer. --scheduler-name and --namespace do
     /// not count.
-    #[arg(long)]
+    #[arg(long, requires = "extender", conflicts_with = "filter_only")]
     pub attached: bool,
     /// With --attached: name in the extender's certificate
     #[arg(long, value_name = "NAME", default_value = "numa-enforcer-attached-scheduler.numa-enforcer.svc")]
