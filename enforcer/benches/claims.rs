@@ -9,10 +9,10 @@
 #![expect(clippy::print_stdout, reason = "a bench prints its result")]
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs,
     path::Path,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -21,8 +21,7 @@ use enforcer::dra::{
     ClaimDriver, ClaimPlaces, ClaimSource, ClaimStore, DriverSettings, ReadAnswer, UnreadClaim,
 };
 use enforcer_core::dra::{
-    BudgetOptions, ClaimLedger, ClaimSupply, ClaimUid, DRIVER, DeviceModel, MissingAmounts,
-    NodeAllocatableShape, PublishOptions,
+    DRIVER, DeviceModel, MissingAmounts, NodeAllocatableShape, PublishOptions,
     slice::{ResourceSlice, SliceOwner, slices},
 };
 use enforcer_runtime::dra::KubeletClaim;
@@ -30,7 +29,6 @@ use numa_placement::{Inventory, settings::PlacementSettings};
 use numa_topology::{set::CpuSet, synth::Machine};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::sync::watch;
 
 const NODES: u64 = 8;
 /// Claims that the memory is measured of, and beside which one is prepared.
@@ -44,6 +42,11 @@ const TOGETHER: usize = 64;
 /// Steps between two restarts of the driver.
 const RESTART: u64 = 250;
 
+#[path = "../src/dra/tests/played.rs"]
+mod played;
+
+use played::{PlayedApi, PlayedPlaces, held};
+
 fn main() -> Result<()> {
     // cargo test runs benches too, to see that they start; it does not pass --bench.
     let is_bench = std::env::args().any(|argument| argument == "--bench");
@@ -55,58 +58,6 @@ fn main() -> Result<()> {
         prepare_times("beside 1000 claims", times(TIMED), times(MANY)).await?;
         lives(times(LIVES)).await
     })
-}
-
-/// Every claim is one that the scheduler has just allocated.
-#[derive(Default)]
-struct PlayedApi(Mutex<BTreeMap<String, Value>>);
-
-impl ClaimSource for PlayedApi {
-    fn read(&self, claim: &KubeletClaim) -> ReadAnswer<'_> {
-        let found = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&claim.name).cloned();
-        Box::pin(async move { found.ok_or_else(|| UnreadClaim::Gone("not found".to_owned())) })
-    }
-}
-
-/// A node on which claims alone have exclusive CPUs.
-struct PlayedPlaces {
-    inventory: Arc<Inventory>,
-    held: Mutex<CpuSet>,
-}
-
-impl ClaimPlaces for PlayedPlaces {
-    fn inventory(&self) -> Option<Arc<Inventory>> {
-        Some(Arc::clone(&self.inventory))
-    }
-
-    fn changes(&self) -> watch::Receiver<u64> {
-        watch::channel(0).1
-    }
-
-    fn has_runtime(&self) -> bool {
-        true
-    }
-
-    fn take_unconfirmed(&self) -> BTreeSet<ClaimUid> {
-        BTreeSet::new()
-    }
-
-    fn named(&self) -> BTreeSet<ClaimUid> {
-        BTreeSet::new()
-    }
-
-    fn supply(&self) -> Option<ClaimSupply> {
-        Some(ClaimSupply::new(&self.inventory, &BudgetOptions::default(), &CpuSet::new()))
-    }
-
-    fn hold(&self, ledger: &ClaimLedger, supply: &ClaimSupply) -> Result<(), CpuSet> {
-        self.hold_all(ledger, supply);
-        Ok(())
-    }
-
-    fn hold_all(&self, ledger: &ClaimLedger, _: &ClaimSupply) {
-        *self.held.lock().unwrap_or_else(PoisonError::into_inner) = ledger.exclusive_cpus();
-    }
 }
 
 /// A driver with what it works on.
@@ -122,7 +73,7 @@ impl Rig {
         let machine = Machine::new().sockets(8).cores(128).threads(2).build();
         let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default());
         let inventory = Arc::new(inventory.map_err(|error| anyhow::anyhow!("the machine: {error}"))?);
-        let places = Arc::new(PlayedPlaces { inventory, held: Mutex::default() });
+        let places = Arc::new(PlayedPlaces::new(inventory, true));
         let (dir, api) = (tempfile::tempdir()?, Arc::default());
         let driver = started(&store(dir.path()), &api, &places)?;
         Ok(Self { dir, api, places, driver })
@@ -154,7 +105,7 @@ impl Rig {
     }
 
     fn claims(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Value>> {
-        self.api.0.lock().unwrap_or_else(PoisonError::into_inner)
+        held(&self.api.0)
     }
 
     async fn prepare(&self, number: u64) -> Result<()> {
@@ -178,12 +129,12 @@ impl Rig {
             version: "1.0.0",
         };
         let owner = SliceOwner { driver: DRIVER, node: "n1", node_uid: "uid", generation: 1 };
-        Ok(slices(&self.places.inventory, &supply, &options, &owner))
+        Ok(slices(&self.places.machine, &supply, &options, &owner))
     }
 }
 
 fn store(dir: &Path) -> ClaimStore {
-    ClaimStore { state: dir.join("state/dra.json"), cdi: dir.join("cdi"), compatible: false }
+    ClaimStore { state: dir.join("state/dra.json"), cdi: dir.join("cdi"), compatible: false, metadata: None }
 }
 
 fn started(store: &ClaimStore, api: &Arc<PlayedApi>, places: &Arc<PlayedPlaces>) -> Result<Arc<ClaimDriver>> {
@@ -331,9 +282,6 @@ fn compare(rig: &Rig, living: usize) -> Result<()> {
         files += 1;
     }
     ensure!(files == living && in_files == ledger, "the files of claims have other CPUs than the ledger");
-    ensure!(
-        *rig.places.held.lock().unwrap_or_else(PoisonError::into_inner) == ledger,
-        "the placement holds other CPUs than the ledger"
-    );
+    ensure!(*held(&rig.places.held) == ledger, "the placement holds other CPUs than the ledger");
     Ok(())
 }

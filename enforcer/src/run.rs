@@ -44,6 +44,7 @@ use enforcer_observe::{IdleDetector, PressureTap};
 use enforcer_report::{style::Style, table, text, tick::TickReport};
 
 mod options;
+mod predecessor;
 mod start;
 
 /// Time in which a runtime carries an answer out: as long as it waits for one.

@@ -1,9 +1,11 @@
-//! Objects of Dynamic Resource Allocation: claims and slices as an API server gives them, and the state file
-//! of prepared claims. Any text gives a value or an error; what is read of a state file is written as it was.
+//! Objects of Dynamic Resource Allocation: claims and slices as an API server gives them, for the driver and
+//! for plans, and the state file of prepared claims. Any text gives a value or an error; what is read of a
+//! state file is written as it was.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
-use enforcer_core::dra::{
-    ClaimAllocation, ClaimContext, ClaimLedger, DRIVER, MissingAmounts, slice::ResourceSlice,
+use enforcer_core::{
+    cluster::device_claims::{ClaimBook, DeviceObjects},
+    dra::{ClaimAllocation, ClaimContext, ClaimLedger, DRIVER, MissingAmounts, slice::ResourceSlice},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -16,6 +18,10 @@ fuzz_target!(|text: &str| {
     let context =
         ClaimContext { driver: DRIVER, pool: "n1", uid: "c1", missing: MissingAmounts::WholeDevice };
     let _ = ClaimAllocation::read(&object, &context);
+    let mut objects = DeviceObjects::default();
+    if objects.add(&object).is_ok() {
+        let _ = ClaimBook::new(objects);
+    }
     if let Ok(slice) = ResourceSlice::read(&object) {
         let _ = ResourceSlice::read(&slice.to_json(0));
     }

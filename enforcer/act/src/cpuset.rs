@@ -273,6 +273,12 @@ impl CpusetTree {
 }
 
 impl CpusetTree {
+    /// Lifts the CPU quota of a cgroup of the unified hierarchy; returns whether it had one. Elsewhere the
+    /// quota is in another hierarchy, and stays.
+    pub fn lift_quota(&self, cgroup: &CgroupPath) -> Result<bool, CpusetError> {
+        if self.v2 { self.open(cgroup)?.lift_quota() } else { Ok(false) }
+    }
+
     /// Is there no such cgroup?
     pub fn is_gone(&self, cgroup: &CgroupPath) -> bool {
         self.open(cgroup).is_err_and(|error| error.is_gone())
@@ -295,6 +301,11 @@ impl CpusetTree {
         }
     }
 }
+
+/// v2: quota and period of the CPU time, `max 100000` without a quota.
+const QUOTA: &str = "cpu.max";
+/// No quota; the period stays.
+const NO_QUOTA: &str = "max";
 
 /// Most cgroups of one container that are read on v1, which has no count of all below. A container with more
 /// counts as occupied.
@@ -433,6 +444,20 @@ impl OpenCpuset {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.dir, file.name(), flags, Mode::empty());
         opened.is_err_and(|errno| errno == Errno::ACCESS)
+    }
+
+    /// Lifts the CPU quota of the cgroup; returns whether it had one.
+    fn lift_quota(&self) -> Result<bool, CpusetError> {
+        if self.read_name(QUOTA)?.starts_with(NO_QUOTA) {
+            return Ok(false);
+        }
+        let path = self.path.join(QUOTA);
+        let failed =
+            |cause: io::Error| CpusetError::Write { path, value: NO_QUOTA.into(), cause: cause.to_string() };
+        let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = rustix::fs::openat(&self.dir, QUOTA, flags, Mode::empty()).map_err(io::Error::from);
+        open.and_then(|open| File::from(open).write_all(NO_QUOTA.as_bytes())).map_err(failed)?;
+        Ok(true)
     }
 
     pub(super) fn read_name(&self, name: &str) -> Result<String, CpusetError> {

@@ -271,13 +271,14 @@ async fn write_once(
 fn namespace_of(object: &EventObject) -> &str {
     match object {
         EventObject::Node { .. } => "default",
-        EventObject::Pod { namespace, .. } => namespace,
+        EventObject::Pod { namespace, .. } | EventObject::Claim { namespace, .. } => namespace,
     }
 }
 
 /// The object's name with what no other event of it has.
 fn name_of(call: &EventCall) -> String {
-    let (EventObject::Node { name, .. } | EventObject::Pod { name, .. }) = &call.event.object;
+    let (EventObject::Node { name, .. } | EventObject::Pod { name, .. } | EventObject::Claim { name, .. }) =
+        &call.event.object;
     let stem: String = name.chars().take(STEM).collect();
     format!("{}.{:016x}{:04x}", stem.trim_end_matches(['.', '-']), call.first_ns, call.serial & 0xffff)
 }
@@ -290,6 +291,13 @@ fn regarding(object: &EventObject) -> Value {
         EventObject::Pod { namespace, name, uid } => {
             json!({"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid})
         }
+        EventObject::Claim { namespace, name, uid } => json!({
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "namespace": namespace,
+            "name": name,
+            "uid": uid,
+        }),
     }
 }
 
@@ -309,6 +317,17 @@ mod tests {
     fn times_have_microseconds() {
         assert_eq!(time_of(1_795_831_200_000_000_000), "2026-11-28T02:00:00.000000Z");
         assert_eq!(time_of(1_795_831_200_123_456_789), "2026-11-28T02:00:00.123456Z");
+    }
+
+    #[test]
+    fn claim_is_regarded_as_an_object_of_its_group() {
+        let claim = EventObject::Claim { namespace: "shop".into(), name: "place".into(), uid: "u".into() };
+        assert_eq!(namespace_of(&claim), "shop");
+        let object = regarding(&claim);
+        assert_eq!(
+            (&object["apiVersion"], &object["kind"]),
+            (&json!("resource.k8s.io/v1"), &json!("ResourceClaim"))
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use enforcer_core::{
     cluster::events::{EventObject, EventReason, NodeEvent},
     finding::Severity,
-    plan::OutcomeResult,
+    plan::{Outcome, OutcomeResult},
     turn::{RefusalCause, Widened},
     workload::{CgroupPath, Origin, identify},
 };
@@ -83,6 +83,11 @@ impl ChangesByObject<'_> {
         let Origin::Pod { pod_uid, .. } = identify(cgroup).origin else { return WorkloadPod::None };
         (self.pod_of)(&pod_uid).map_or(WorkloadPod::Unknown, WorkloadPod::Known)
     }
+}
+
+/// What a step has changed, for an event.
+pub fn correction(outcome: &Outcome) -> String {
+    step(outcome)
 }
 
 impl TurnEvents {

@@ -1,15 +1,21 @@
-//! Writes into the status of claims whether the memory accesses of their containers stay on their nodes.
+//! Tells of claims: whether the memory accesses of their containers stay on their nodes, and what turns have
+//! corrected of these.
 //!
-//! Off by default (`dra.claim_conditions`): it takes the right to change the status of claims. Invariants: a
-//! claim is written only when its condition changes, and at most once in three looks; what fails is tried at
-//! the next look and keeps nothing else waiting.
+//! The condition in the status is off by default (`dra.claim_conditions`): it takes the right to change the
+//! status of claims. Events go where those of pods go (`cluster.events`). Invariants: a condition is written
+//! only when it changes, and at most once in three looks; what fails is tried at the next look and keeps
+//! nothing else waiting. A claim that becomes remote has one event; events beyond the rate are dropped and
+//! counted by their writer.
 
 use std::{
     collections::BTreeMap, convert::Infallible, future::Future, io, pin::Pin, sync::Arc, time::Duration,
 };
 
 use enforcer_cluster::ApiConnection;
-use enforcer_core::dra::{ClaimLocality, ClaimUid, locality_status};
+use enforcer_core::{
+    cluster::events::{EventObject, EventReason, NodeEvent},
+    dra::{ClaimLocality, ClaimUid, PreparedClaim, locality_status, remote_words},
+};
 use enforcer_runtime::dra::KubeletClaim;
 use serde_json::Value;
 use tokio::{sync::watch, time::sleep};
@@ -44,21 +50,41 @@ impl ClaimStatus for watch::Receiver<Option<Arc<ApiConnection>>> {
     }
 }
 
-/// Keeps the conditions of claims. A share of remote accesses from `limit` on is remote.
-pub(super) async fn keep_conditions(
+/// Where events of claims go.
+pub(super) type ClaimEvents = Box<dyn Fn(NodeEvent) + Send + Sync>;
+
+/// Keeps the conditions of claims, and sends their events. A share of remote accesses from `limit` on is
+/// remote.
+pub(super) async fn tell_of_claims(
     (driver, places): (Arc<ClaimDriver>, Arc<dyn ClaimPlaces>),
-    status: impl ClaimStatus,
+    (status, events): (Option<Box<dyn ClaimStatus>>, Option<ClaimEvents>),
     limit: f64,
 ) -> io::Result<Infallible> {
     let mut known = BTreeMap::<ClaimUid, ClaimLocality>::new();
+    let mut told = BTreeMap::<ClaimUid, ClaimLocality>::new();
     let mut warned = String::new();
     loop {
         sleep(LOOK).await;
-        let remote = places.remote_accesses();
+        let (remote, corrections) = (places.remote_accesses(), places.take_corrections());
         let ledger = driver.ledger();
         known.retain(|uid, _| ledger.claim(uid).is_some());
+        told.retain(|uid, _| ledger.claim(uid).is_some());
         for claim in ledger.claims().filter(|claim| !claim.is_recovered()) {
+            if let (Some(send), Some(note)) = (&events, corrections.get(&claim.uid)) {
+                send(NodeEvent::new(object_of(claim), EventReason::NumaCorrected, note));
+            }
             let Some(remote) = remote.get(&claim.uid) else { continue };
+            if let Some(send) = &events {
+                let locality = told.entry(claim.uid.clone()).or_default();
+                if let Some(is_local) = locality.observe(*remote, limit) {
+                    locality.set_written(is_local);
+                    if !is_local {
+                        let note = remote_words(*remote);
+                        send(NodeEvent::new(object_of(claim), EventReason::NumaMisaligned, &note));
+                    }
+                }
+            }
+            let Some(status) = &status else { continue };
             let locality = known.entry(claim.uid.clone()).or_default();
             let Some(is_local) = locality.observe(*remote, limit) else { continue };
             let of = (driver.name(), ledger.node());
@@ -73,4 +99,9 @@ pub(super) async fn keep_conditions(
             }
         }
     }
+}
+
+fn object_of(claim: &PreparedClaim) -> EventObject {
+    let PreparedClaim { namespace, name, uid, .. } = claim;
+    EventObject::Claim { namespace: namespace.clone(), name: name.clone(), uid: uid.to_string() }
 }

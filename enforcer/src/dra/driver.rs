@@ -11,49 +11,37 @@
 //! neither the registration nor the health of devices waiting, and a call that ends leaves nothing half done.
 //! A claim that is prepared already needs no write, and is answered meanwhile.
 
+mod give_up;
+mod prepare;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use enforcer_core::dra::{
-    ClaimAllocation, ClaimConsumer, ClaimContext, ClaimLedger, ClaimSupply, ClaimUid, LedgerLimits,
-    MissingAmounts, PrepareDecision, PreparedClaim, PreparedDevice,
-};
+use enforcer_core::dra::{ClaimLedger, ClaimSupply, ClaimUid, MissingAmounts, PreparedClaim, PreparedDevice};
 use enforcer_runtime::dra::{BoxedAnswer, ClaimCalls, DeviceCondition, DeviceHealthReport, KubeletClaim};
 use numa_topology::{set::CpuSet, text::printable_within};
-use serde_json::Value;
 use tokio::{
     sync::{Mutex as AsyncMutex, watch},
     task::spawn_blocking,
-    time::{Instant, sleep, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use super::{
     lock::ClaimLock,
     places::ClaimPlaces,
-    running::{CallEnd, RunningCall, RunningCalls},
+    running::RunningCalls,
     runtime_link::{RuntimeReadiness, RuntimeWait},
-    source::{ClaimSource, UnreadClaim},
+    source::ClaimSource,
     store::ClaimStore,
     tally::ClaimTally,
 };
-use crate::wall_clock;
-
 /// Longest time of a call: the kubelet gives it up after 45 s.
 const LIMIT: Duration = Duration::from_secs(40);
 /// Longest time of one try to read a claim.
 pub(super) const READ_LIMIT: Duration = Duration::from_secs(5);
-/// Time between two tries.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// Most tries to take CPUs that no container gets meanwhile.
-const TRIES: usize = 3;
-
-/// Why a claim is not prepared that the kubelet gives up at the same time.
-const GIVEN_UP: &str = "the kubelet has given it up meanwhile";
-
 /// Why a claim is not decided in time.
 const SLOW_DISK: &str = "earlier claims are still being written to the disk";
 
@@ -100,18 +88,6 @@ pub(super) struct DriverState {
     pub(super) is_unwritten: bool,
     /// Claims that are being given up.
     ending: BTreeSet<ClaimUid>,
-}
-
-/// A claim that is being given up, until this is dropped.
-struct EndingClaim {
-    driver: Arc<ClaimDriver>,
-    uid: ClaimUid,
-}
-
-impl Drop for EndingClaim {
-    fn drop(&mut self) {
-        self.driver.state().ending.remove(&self.uid);
-    }
 }
 
 impl ClaimDriver {
@@ -334,172 +310,6 @@ impl ClaimDriver {
         self.began.elapsed()
     }
 
-    /// The claim as the API server has it; tried again until then, or once.
-    async fn object(&self, claim: &KubeletClaim, until: Instant, once: bool) -> Result<Value, UnreadClaim> {
-        loop {
-            let limit = until.min(Instant::now() + READ_LIMIT);
-            let unread = match timeout_at(limit, self.source.read(claim)).await {
-                Ok(Ok(object)) => return Ok(object),
-                Ok(Err(unread)) => unread,
-                Err(_elapsed) => UnreadClaim::Passing("the API server does not answer".to_owned()),
-            };
-            let is_passing = matches!(unread, UnreadClaim::Passing(_));
-            if once || !is_passing || Instant::now() + AGAIN >= until {
-                return Err(unread);
-            }
-            sleep(AGAIN).await;
-        }
-    }
-
-    async fn prepare_claim(self: &Arc<Self>, claim: KubeletClaim) -> Result<Vec<PreparedDevice>, String> {
-        let until = Instant::now() + LIMIT;
-        let no_uid = || format!("claim {}: {} is no uid", shown(&claim), printable_within(&claim.uid, 80));
-        let uid = ClaimUid::parse(&claim.uid).ok_or_else(no_uid)?;
-        let running = self.running.begin(&uid);
-        tokio::select! {
-            biased;
-            () = running.given_up() => Err(was_given_up(&claim)),
-            answer = self.prepare_until(&claim, &running, &uid, until) => answer,
-        }
-    }
-
-    async fn prepare_until(
-        self: &Arc<Self>,
-        claim: &KubeletClaim,
-        running: &RunningCall<'_>,
-        uid: &ClaimUid,
-        until: Instant,
-    ) -> Result<Vec<PreparedDevice>, String> {
-        let (is_known, node) = {
-            let state = self.state();
-            let known = state.ledger.claim(uid).filter(|known| !known.is_recovered());
-            (known.is_some(), state.ledger.node().to_owned())
-        };
-        let object = match self.object(claim, until, is_known).await {
-            Ok(object) => object,
-            // What was given up need not be prepared again.
-            Err(unread) if is_known && !unread.is_gone() => {
-                if let Some(devices) = self.answer_known(uid, None, running) {
-                    return Ok(devices);
-                }
-                let (uid, end) = (uid.clone(), running.end());
-                return self
-                    .decision(Some(until), move |driver| driver.answer_again(&uid, &end))
-                    .await
-                    .flatten();
-            }
-            Err(unread) => {
-                let why = printable_within(unread.why(), LONGEST_REASON);
-                return Err(format!("reading claim {}: {why}", shown(claim)));
-            }
-        };
-        let context = ClaimContext {
-            driver: &self.settings.driver,
-            pool: &node,
-            uid: &claim.uid,
-            missing: self.settings.missing,
-        };
-        let allocation = ClaimAllocation::read(&object, &context)
-            .map_err(|error| format!("claim {}: {error}", shown(claim)))?;
-        let is_group = |consumer: &ClaimConsumer| matches!(consumer, ClaimConsumer::Other { .. });
-        if !allocation.consumers.is_empty() && allocation.consumers.iter().all(is_group) {
-            return Err(format!(
-                "claim {}: it is reserved for no pod: groups of pods are not served",
-                shown(claim)
-            ));
-        }
-        if !is_known {
-            let listed = self.runtime.wait(until).await;
-            listed.map_err(|fault| format!("claim {}: {fault}", shown(claim)))?;
-        }
-        if let Some(devices) = self.answer_known(uid, Some(&allocation), running) {
-            return Ok(devices);
-        }
-        let mut changes = self.changes();
-        let allocation = Arc::new(allocation);
-        loop {
-            changes.borrow_and_update();
-            let (allocation, end) = (Arc::clone(&allocation), running.end());
-            let decided = self.decision(Some(until), move |driver| driver.decide(&allocation, &end)).await;
-            let decided = decided.map_err(|reason| format!("claim {}: {reason}", shown(claim)))?;
-            let shortage = match decided? {
-                Ok(devices) => return Ok(devices),
-                Err(shortage) => shortage,
-            };
-            if !matches!(timeout_at(until, changes.changed()).await, Ok(Ok(()))) {
-                return Err(format!("claim {}: {shortage}", shown(claim)));
-            }
-        }
-    }
-
-    fn limits<'a>(&self, interrupt_cpus: &'a CpuSet) -> LedgerLimits<'a> {
-        LedgerLimits {
-            now: wall_clock::unix_ms() / 1_000,
-            share_exclusive: self.settings.share_exclusive,
-            interrupt_cpus,
-        }
-    }
-
-    /// The devices of a prepared claim of which nothing is to be written, also while another decision waits
-    /// for the disk. `None` if it takes a decision.
-    fn answer_known(
-        &self,
-        uid: &ClaimUid,
-        allocation: Option<&ClaimAllocation>,
-        running: &RunningCall<'_>,
-    ) -> Option<Vec<PreparedDevice>> {
-        let (mut ledger, supply, interrupt_cpus) = {
-            let state = self.state();
-            let is_settled = !state.is_unwritten && !state.ending.contains(uid);
-            let is_whole = state.ledger.claim(uid).is_some_and(|known| !known.is_recovered());
-            if running.is_given_up() || !is_settled || !is_whole {
-                return None;
-            }
-            (state.ledger.clone(), state.supply.clone(), state.interrupt_cpus.clone())
-        };
-        let repeated = match allocation {
-            Some(allocation) => ledger.prepare(allocation, &supply, &self.limits(&interrupt_cpus)).ok(),
-            None => ledger.repeat(uid),
-        };
-        let known = ledger.claim(uid)?;
-        let is_unchanged = repeated == Some(PrepareDecision::Repeated { is_changed: false });
-        (is_unchanged && self.store.has(known)).then(|| known.answer(ledger.node()))
-    }
-
-    /// One decision: devices, or what is short.
-    fn decide(
-        &self,
-        claim: &ClaimAllocation,
-        end: &CallEnd,
-    ) -> Result<Result<Vec<PreparedDevice>, String>, String> {
-        if end.is_given_up() {
-            return Err(format!("claim {}/{}: {GIVEN_UP}", claim.namespace, claim.name));
-        }
-        let (ledger, interrupt_cpus) = {
-            let state = self.state();
-            (state.ledger.clone(), state.interrupt_cpus.clone())
-        };
-        self.catch_up(&ledger)?;
-        let limits = self.limits(&interrupt_cpus);
-        let mut taken = CpuSet::new();
-        for _ in 0..TRIES {
-            let supply = self.newest_supply();
-            let mut next = ledger.clone();
-            let decision = next.prepare(claim, &supply, &limits).map_err(|error| error.to_string())?;
-            let is_changed = match decision {
-                PrepareDecision::Prepared => true,
-                PrepareDecision::Repeated { is_changed } => is_changed,
-                PrepareDecision::Wait(shortage) => return Ok(Err(shortage.to_string())),
-            };
-            if is_changed && let Err(others) = self.places.hold(&next, &supply) {
-                taken = others;
-                continue;
-            }
-            return self.answer(is_changed, next, &claim.uid).map(Ok);
-        }
-        Ok(Err(format!("containers without claims got the CPUs {taken} meanwhile")))
-    }
-
     /// What claims may have now.
     pub(super) fn newest_supply(&self) -> ClaimSupply {
         let newest = self.places.supply();
@@ -515,92 +325,6 @@ impl ClaimDriver {
         let supply = self.newest_supply();
         self.places.hold_all(ledger, &supply);
     }
-
-    /// The answer of a prepared claim while the API server does not tell of it.
-    fn answer_again(&self, uid: &ClaimUid, end: &CallEnd) -> Result<Vec<PreparedDevice>, String> {
-        if end.is_given_up() {
-            return Err(format!("claim {uid}: {GIVEN_UP}"));
-        }
-        let mut next = self.state().ledger.clone();
-        self.catch_up(&next)?;
-        let repeated = next.repeat(uid);
-        let is_changed = repeated == Some(PrepareDecision::Repeated { is_changed: true });
-        if is_changed {
-            self.hold(&next);
-        }
-        self.answer(is_changed, next, uid)
-    }
-
-    /// Writes the ledger if it has changed, and the file of the claim; then it counts, and is answered.
-    fn answer(
-        &self,
-        is_changed: bool,
-        next: ClaimLedger,
-        uid: &ClaimUid,
-    ) -> Result<Vec<PreparedDevice>, String> {
-        let prepared = next.claim(uid).ok_or_else(|| format!("claim {uid} was given up"))?;
-        let written = if is_changed { self.store.write(&next) } else { Ok(()) };
-        if let Err(error) = written.and_then(|()| self.store.add(prepared)) {
-            let before = {
-                let mut state = self.state();
-                state.is_unwritten = true;
-                state.ledger.clone()
-            };
-            // Now, if that can be done: a daemon that starts next finds what counts.
-            let _later = self.catch_up(&before);
-            self.hold(&before);
-            return Err(error.to_string());
-        }
-        let devices = prepared.answer(next.node());
-        self.state().ledger = next;
-        if is_changed {
-            self.tell();
-        }
-        Ok(devices)
-    }
-
-    async fn unprepare_claim(self: &Arc<Self>, claim: &KubeletClaim) -> Result<(), String> {
-        let until = Instant::now() + LIMIT;
-        // A uid that is none was never prepared.
-        let Some(uid) = ClaimUid::parse(&claim.uid) else { return Ok(()) };
-        self.state().ending.insert(uid.clone());
-        let ending = EndingClaim { driver: Arc::clone(self), uid };
-        let given_up = self.decision(Some(until), move |driver| {
-            let given_up = driver.give_up(&ending.uid);
-            drop(ending);
-            given_up
-        });
-        given_up.await.map_err(|reason| format!("claim {}: {reason}", shown(claim)))?
-    }
-
-    fn give_up(&self, uid: &ClaimUid) -> Result<(), String> {
-        self.running.give_up(uid);
-        let supply = self.newest_supply();
-        let mut next = self.state().ledger.clone();
-        if next.unprepare(uid).is_none() {
-            // The disk may still have it.
-            return self.catch_up(&next);
-        }
-        let repairs = next.settle(&supply);
-        let removed = self.store.remove(uid).and_then(|()| self.store.write(&next));
-        if let Err(error) = removed {
-            self.state().is_unwritten = true;
-            return Err(error.to_string());
-        }
-        self.places.hold_all(&next, &supply);
-        {
-            let mut state = self.state();
-            // The variables of a claim are hints, so old ones do no harm meanwhile.
-            state.is_unwritten |= !repairs.is_empty();
-            state.ledger = next;
-        }
-        self.tell();
-        Ok(())
-    }
-}
-
-fn was_given_up(claim: &KubeletClaim) -> String {
-    format!("claim {}: {GIVEN_UP}", shown(claim))
 }
 
 /// A prepared claim as the kubelet names it.
@@ -611,29 +335,6 @@ pub(super) fn named(claim: &PreparedClaim) -> KubeletClaim {
 
 fn shown(claim: &KubeletClaim) -> String {
     printable_within(&format!("{}/{}", claim.namespace, claim.name), LONGEST_REASON)
-}
-
-impl ClaimDriver {
-    /// Prepares a claim.
-    ///
-    /// # Errors
-    /// What keeps it from being prepared, for the event of its pod.
-    pub async fn prepare(self: &Arc<Self>, claim: KubeletClaim) -> Result<Vec<PreparedDevice>, String> {
-        let began = Instant::now();
-        let answer = self.prepare_claim(claim).await;
-        self.tally.count_prepare(answer.is_ok(), began.elapsed());
-        answer
-    }
-
-    /// Gives up a claim, which may be unknown.
-    ///
-    /// # Errors
-    /// If that cannot be written.
-    pub async fn unprepare(self: &Arc<Self>, claim: KubeletClaim) -> Result<(), String> {
-        let answer = self.unprepare_claim(&claim).await;
-        self.tally.count_unprepare(answer.is_ok());
-        answer
-    }
 }
 
 /// The calls of the kubelet to a driver.

@@ -1,8 +1,9 @@
 //! One daemon serves the claims of a node.
 //!
 //! Two of them would give the same CPUs away: each has its own ledger and its own view of the machine. So the
-//! second one is refused, also during an update: a daemon set that replaces the old pod before it starts the
-//! new one (`maxSurge: 0`) needs less than the 30 s that a kubelet keeps the slices of a driver that is away.
+//! second one is refused. In an update that starts the new daemon first, that one waits for the end of the
+//! old one before it comes here (`run --take-over`). Either way the driver is away for less than the 30 s
+//! that a kubelet keeps its slices.
 
 use std::{
     fs::{File, OpenOptions},

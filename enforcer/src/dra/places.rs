@@ -37,6 +37,11 @@ pub trait ClaimPlaces: Send + Sync + 'static {
         BTreeMap::new()
     }
 
+    /// What turns have corrected of the containers of claims since the last call, in words.
+    fn take_corrections(&self) -> BTreeMap<ClaimUid, String> {
+        BTreeMap::new()
+    }
+
     /// Claims that containers name.
     fn named(&self) -> BTreeSet<ClaimUid>;
 

@@ -28,7 +28,7 @@ use tokio::{
 };
 
 use super::{
-    conditions::keep_conditions,
+    conditions::{ClaimEvents, ClaimStatus, tell_of_claims},
     driver::{ClaimDriver, DriverCalls, DriverSettings},
     offer::DeviceOffer,
     orphans::ClaimsInUse,
@@ -38,7 +38,7 @@ use super::{
     store::{ClaimStore, STATE_FILE},
     tally::ClaimTally,
 };
-use crate::serve::ControlSocket;
+use crate::{publish::NodeEvents, serve::ControlSocket};
 use enforcer_act::actuator::read_boot_id;
 
 /// First and longest time between two tries to reach the API server.
@@ -58,8 +58,10 @@ pub(crate) struct DriverService {
     places: Arc<dyn ClaimPlaces>,
     offer: DeviceOffer,
     kubeconfig: Option<PathBuf>,
-    /// Share of remote accesses from which on the condition of a claim says so; `None` without conditions.
-    remote_limit: Option<f64>,
+    /// Share of remote accesses from which on a claim is remote.
+    remote_limit: f64,
+    /// Whether the condition of claims is written.
+    writes_conditions: bool,
     /// Where the kubelet keeps which claims it holds.
     kubelet_state: PathBuf,
     /// Where claims are read, once there is a connection.
@@ -127,6 +129,9 @@ impl DriverService {
             state: state_dir.join(STATE_FILE),
             cdi: dra.cdi_dir.clone(),
             compatible: dra.kubevirt_variable,
+            metadata: dra
+                .device_metadata
+                .then(|| kubelet.root_dir.join("plugins").join(DRIVER).join("metadata")),
         };
         let boot_id = read_boot_id(host).ok_or("the id of this boot cannot be read")?;
         let supply = places.supply().ok_or("the machine is not known")?;
@@ -156,7 +161,7 @@ impl DriverService {
         let listeners = [service.take(), registry.take()];
         let files = DriverSocketFiles { _registry: registry, _service: service };
         let (offer, kubeconfig) = (DeviceOffer::new(dra, node), cluster.kubeconfig.clone());
-        let remote_limit = dra.claim_conditions.then_some(policy.thresholds.remote_traffic_warning);
+        let remote_limit = policy.thresholds.remote_traffic_warning;
         let kubelet_state = kubelet.root_dir.join("dra_manager_state");
         let service = Self {
             driver,
@@ -164,6 +169,7 @@ impl DriverService {
             offer,
             kubeconfig,
             remote_limit,
+            writes_conditions: dra.claim_conditions,
             kubelet_state,
             connection,
             endpoint,
@@ -178,7 +184,7 @@ impl DriverService {
     }
 
     /// Answers, follows and publishes until the daemon ends.
-    pub(crate) async fn run(self, faults: DriverFaults) {
+    pub(crate) async fn run(self, faults: DriverFaults, events: Option<NodeEvents>) {
         let mut tasks: JoinSet<io::Result<Infallible>> = JoinSet::new();
         let registration = PluginRegistration::new(DRIVER, &self.endpoint);
         let notices = registration.notices();
@@ -199,9 +205,12 @@ impl DriverService {
         }));
         tasks.spawn(read_unconfirmed(Arc::clone(&self.driver), Arc::clone(&self.places)));
         tasks.spawn(release_orphans(Arc::clone(&self.driver), Arc::clone(&self.places), self.kubelet_state));
-        if let Some(limit) = self.remote_limit {
+        if self.writes_conditions || events.is_some() {
             let of = (Arc::clone(&self.driver), Arc::clone(&self.places));
-            tasks.spawn(keep_conditions(of, self.connection.subscribe(), limit));
+            let status =
+                self.writes_conditions.then(|| Box::new(self.connection.subscribe()) as Box<dyn ClaimStatus>);
+            let events = events.map(|events| Box::new(move |event| events.send(event)) as ClaimEvents);
+            tasks.spawn(tell_of_claims(of, (status, events), self.remote_limit));
         }
         let publishing = Publishing {
             offer: self.offer.clone(),

@@ -8,7 +8,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use enforcer_core::dra::{ClaimLedger, ClaimUid, PreparedClaim, cdi};
+use enforcer_core::dra::{
+    ClaimLedger, ClaimUid, PreparedClaim,
+    cdi::{self, CdiFile},
+    metadata::{self, MetadataFile},
+};
 use enforcer_host::file_error::{FileError, failed};
 
 use crate::whole_file;
@@ -27,6 +31,8 @@ pub struct ClaimStore {
     pub cdi: PathBuf,
     /// Whether containers get the variable that other programs read, too.
     pub compatible: bool,
+    /// Folder of the metadata of devices, by the path that it has on the node; `None` without them.
+    pub metadata: Option<PathBuf>,
 }
 
 /// What the state file had.
@@ -97,26 +103,66 @@ impl ClaimStore {
         Ok(files)
     }
 
-    /// Whether the file of a claim is there as it is to be.
-    pub(super) fn has(&self, claim: &PreparedClaim) -> bool {
-        let file = cdi::file(claim, self.compatible);
+    /// Whether the files of a claim are there as they are to be.
+    pub(super) fn has(&self, claim: &PreparedClaim, node: &str) -> bool {
+        let (file, metadata) = self.files_of(claim, node);
+        let is_there =
+            |(path, file): &(PathBuf, MetadataFile)| file.text(read_back(path).as_deref()).is_none();
         fs::read(self.cdi.join(file.name)).is_ok_and(|there| there == file.text.as_bytes())
+            && metadata.iter().all(is_there)
     }
 
-    /// Writes the file of a claim, unless it is there as it is to be.
-    pub(super) fn add(&self, claim: &PreparedClaim) -> Result<(), FileError> {
-        if self.has(claim) {
+    /// The file of a claim, and those of its metadata.
+    fn files_of(&self, claim: &PreparedClaim, node: &str) -> (CdiFile, Vec<(PathBuf, MetadataFile)>) {
+        let Some(folder) = &self.metadata else { return (cdi::file(claim, self.compatible), Vec::new()) };
+        let files = metadata::files(claim, node).into_iter();
+        let files: Vec<(PathBuf, MetadataFile)> = files.map(|file| (folder.join(&file.name), file)).collect();
+        let mounts =
+            files.iter().map(|(path, file)| (path.to_string_lossy().into_owned(), file.path.clone()));
+        (cdi::file_with(claim, self.compatible, &mounts.collect::<Vec<_>>()), files)
+    }
+
+    /// Writes the files of a claim, unless they are there as they are to be.
+    pub(super) fn add(&self, claim: &PreparedClaim, node: &str) -> Result<(), FileError> {
+        if self.has(claim, node) {
             return Ok(());
         }
-        let file = cdi::file(claim, self.compatible);
+        let (file, metadata) = self.files_of(claim, node);
+        for (path, file) in metadata {
+            let present = read_back(&path);
+            let Some(text) = file.text(present.as_deref()) else { continue };
+            create_above(&path)?;
+            if present.is_some() {
+                // Containers have this very file mounted.
+                fs::write(&path, text).map_err(failed("writing", &path))?;
+            } else {
+                whole_file::replace(&path, text.as_bytes())?;
+            }
+        }
         let path = self.cdi.join(file.name);
         create_above(&path)?;
         whole_file::replace(&path, file.text.as_bytes())
     }
 
-    /// Removes the file of a claim.
+    /// Removes the files of a claim.
     pub(super) fn remove(&self, uid: &ClaimUid) -> Result<(), FileError> {
-        remove(&self.cdi.join(cdi::file_name(uid)))
+        let metadata = self.remove_metadata(|name| metadata::is_of(name, uid.as_str()));
+        remove(&self.cdi.join(cdi::file_name(uid))).and(metadata)
+    }
+
+    fn remove_metadata(&self, is_unneeded: impl Fn(&str) -> bool) -> Result<(), FileError> {
+        let Some(folder) = &self.metadata else { return Ok(()) };
+        let entries = match fs::read_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(failed("listing", folder))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed("listing", folder))?;
+            if entry.file_name().to_str().is_some_and(&is_unneeded) {
+                remove(&entry.path())?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes the directory fit the ledger: files of unknown claims go, and missing ones come. A recovered
@@ -128,14 +174,22 @@ impl ClaimStore {
         let unknown = self.files()?.into_iter().filter(|(_, uid)| ledger.claim(uid).is_none());
         let removed: Vec<_> = unknown.map(|(path, _)| remove(&path)).collect();
         let whole = ledger.claims().filter(|claim| !claim.is_recovered());
-        let added: Vec<_> = whole.map(|claim| self.add(claim)).collect();
-        removed.into_iter().chain(added).collect()
+        let added: Vec<_> = whole.map(|claim| self.add(claim, ledger.node())).collect();
+        let is_known = |name: &str| ledger.claims().any(|claim| metadata::is_of(name, claim.uid.as_str()));
+        let metadata = self.remove_metadata(|name| !is_known(name));
+        removed.into_iter().chain(added).chain([metadata]).collect()
     }
 }
 
 pub(super) fn create_above(path: &Path) -> Result<(), FileError> {
     let Some(above) = path.parent() else { return Ok(()) };
     fs::create_dir_all(above).map_err(failed("creating", above))
+}
+
+/// The metadata that are there.
+fn read_back(path: &Path) -> Option<String> {
+    let is_bounded = fs::metadata(path).is_ok_and(|found| found.len() <= metadata::MAX_BYTES);
+    if is_bounded { fs::read_to_string(path).ok() } else { None }
 }
 
 fn remove(path: &Path) -> Result<(), FileError> {

@@ -70,7 +70,7 @@ mod tests {
 
     fn store(dir: &TempDir) -> ClaimStore {
         let (state, cdi) = (dir.path().join("state/dra.json"), dir.path().join("cdi"));
-        ClaimStore { state, cdi, compatible: false }
+        ClaimStore { state, cdi, compatible: false, metadata: None }
     }
 
     fn take_over(store: &ClaimStore) -> Result<TakenClaims, ClaimStateError> {

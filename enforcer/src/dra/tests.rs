@@ -1,45 +1,27 @@
 //! The driver on real files, with an API server that is played.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, sync::atomic::Ordering};
 
 use enforcer_core::dra::BudgetOptions;
 use numa_placement::{Inventory, settings::PlacementSettings};
 use numa_topology::synth::Machine;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::dra::ReadAnswer;
+use crate::dra::{ReadAnswer, UnreadClaim};
+
+use played::{PlayedApi, PlayedPlaces};
 
 #[path = "tests/conditions.rs"]
 mod conditions;
+#[path = "tests/played.rs"]
+mod played;
 #[path = "tests/recovered.rs"]
 mod recovered;
 #[path = "tests/waits.rs"]
 mod waits;
-
-/// Claims by name; without one the server fails.
-#[derive(Default)]
-struct PlayedApi(Mutex<BTreeMap<String, Value>>);
-
-impl ClaimSource for PlayedApi {
-    fn read(&self, claim: &KubeletClaim) -> ReadAnswer<'_> {
-        let found = self.0.lock().unwrap().get(&claim.name).cloned();
-        let unread = match &*claim.name {
-            "gone" => UnreadClaim::Gone("get: not found".into()),
-            "forbidden" => UnreadClaim::Lasting("get: not permitted".into()),
-            _ => UnreadClaim::Passing("get: 503: the server is starting".into()),
-        };
-        Box::pin(async move { found.ok_or(unread) })
-    }
-}
 
 /// A claim of so many CPUs of a node, for these pods.
 fn object(name: &str, node: u32, cpus: u32, pods: &[&str]) -> Value {
@@ -62,68 +44,15 @@ fn asked(name: &str) -> KubeletClaim {
     KubeletClaim { uid: format!("uid-{name}"), namespace: "shop".into(), name: name.into() }
 }
 
-/// Two nodes of 8 CPUs, of which claims may have 6 each, without those of a kubelet.
-fn supply(kubelet: &CpuSet) -> ClaimSupply {
+/// Two nodes of 8 CPUs, of which claims may have 6 each.
+fn machine() -> Inventory {
     let machine = Machine::new().sockets(2).cores(4).build();
-    let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap();
-    ClaimSupply::new(&inventory, &BudgetOptions::default(), kubelet)
+    Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap()
 }
 
-/// The placement of the node: CPUs of containers without claims, and the claims that it holds.
-#[derive(Default)]
-struct PlayedPlaces {
-    given: Mutex<CpuSet>,
-    /// CPUs that a container gets after the next look at the supply.
-    meanwhile: Mutex<CpuSet>,
-    held: Mutex<CpuSet>,
-    is_without_runtime: AtomicBool,
-    remote: Mutex<BTreeMap<ClaimUid, f64>>,
-}
-
-impl ClaimPlaces for PlayedPlaces {
-    fn inventory(&self) -> Option<Arc<Inventory>> {
-        None
-    }
-
-    fn changes(&self) -> watch::Receiver<u64> {
-        watch::channel(0).1
-    }
-
-    fn has_runtime(&self) -> bool {
-        !self.is_without_runtime.load(Ordering::Relaxed)
-    }
-
-    fn take_unconfirmed(&self) -> BTreeSet<ClaimUid> {
-        BTreeSet::new()
-    }
-
-    fn remote_accesses(&self) -> BTreeMap<ClaimUid, f64> {
-        self.remote.lock().unwrap().clone()
-    }
-
-    fn named(&self) -> BTreeSet<ClaimUid> {
-        BTreeSet::new()
-    }
-
-    fn supply(&self) -> Option<ClaimSupply> {
-        let supply = supply(&self.given.lock().unwrap());
-        self.given.lock().unwrap().extend(&std::mem::take(&mut *self.meanwhile.lock().unwrap()));
-        Some(supply)
-    }
-
-    fn hold(&self, ledger: &ClaimLedger, supply: &ClaimSupply) -> Result<(), CpuSet> {
-        let new = ledger.exclusive_cpus().difference(&self.held.lock().unwrap());
-        let taken = new.intersection(&self.given.lock().unwrap());
-        if !taken.is_empty() {
-            return Err(taken);
-        }
-        self.hold_all(ledger, supply);
-        Ok(())
-    }
-
-    fn hold_all(&self, ledger: &ClaimLedger, _: &ClaimSupply) {
-        *self.held.lock().unwrap() = ledger.exclusive_cpus();
-    }
+/// What claims may have, without the CPUs of a kubelet.
+fn supply(kubelet: &CpuSet) -> ClaimSupply {
+    ClaimSupply::new(&machine(), &BudgetOptions::default(), kubelet)
 }
 
 struct Rig {
@@ -134,7 +63,8 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), api: Arc::default(), places: Arc::default() }
+        let places = Arc::new(PlayedPlaces::new(Arc::new(machine()), false));
+        Self { dir: tempfile::tempdir().unwrap(), api: Arc::default(), places }
     }
 
     fn store(&self) -> ClaimStore {
@@ -142,6 +72,7 @@ impl Rig {
             state: self.dir.path().join("state/dra.json"),
             cdi: self.dir.path().join("cdi"),
             compatible: false,
+            metadata: Some(self.dir.path().join("metadata")),
         }
     }
 
@@ -396,6 +327,54 @@ async fn what_a_runtime_reads_can_be_read_by_all() {
     rig.driver().prepare(asked("a")).await.unwrap();
     let path = rig.store().cdi.join("numa-enforcer.io-place_claim-uid-a.json");
     assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o644);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_of_devices_come_and_go_with_the_claim() {
+    let rig = Rig::new();
+    rig.has("a", object("a", 1, 2, &["web"]));
+    let driver = rig.driver();
+    driver.prepare(asked("a")).await.unwrap();
+    let path = rig.store().metadata.unwrap().join("uid-a_place.json");
+    let text: Value = serde_json::from_str(&read(&path)).unwrap();
+    let attributes = &text["requests"][0]["devices"][0]["attributes"];
+    assert_eq!(attributes["numa-enforcer.io/cpus"]["string"], driver.exclusive_cpus().to_string());
+    let cdi: Value =
+        serde_json::from_str(&read(&rig.store().cdi.join("numa-enforcer.io-place_claim-uid-a.json")))
+            .unwrap();
+    let mount = &cdi["devices"][0]["containerEdits"]["mounts"][0];
+    assert_eq!(mount["hostPath"], path.to_str().unwrap());
+    assert!(mount["containerPath"].as_str().unwrap().contains("/resourceclaims/a/place/"), "{mount}");
+    // A lost file comes with the next request, and one of an unknown claim goes with the next start.
+    fs::remove_file(&path).unwrap();
+    driver.prepare(asked("a")).await.unwrap();
+    assert!(path.exists());
+    let stale = path.with_file_name("uid-x_place.json");
+    fs::write(&stale, "{}").unwrap();
+    rig.store().tidy(&driver.ledger()).unwrap();
+    assert!(path.exists() && !stale.exists());
+    driver.unprepare(asked("a")).await.unwrap();
+    assert!(!path.exists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_that_leaves_hands_its_claims_over() {
+    let rig = Rig::new();
+    rig.has("a", object("a", 1, 2, &["web"]));
+    let none = ClaimSupply::default();
+    let old = rig.store().take_over(("n1", "boot"), &none).unwrap();
+    let driver = rig.started().with_lock(old.lock);
+    driver.containers_known();
+    let driver = Arc::new(driver);
+    let answer = driver.prepare(asked("a")).await.unwrap();
+    assert!(rig.store().take_over(("n1", "boot"), &none).is_err(), "the old daemon still decides");
+    drop(driver);
+    let new = rig.store().take_over(("n1", "boot"), &none).unwrap();
+    assert_eq!(new.ledger.claims().count(), 1);
+    let next = Arc::new(rig.started().with_lock(new.lock));
+    next.containers_known();
+    assert_eq!(next.prepare(asked("a")).await.unwrap(), answer);
+    next.unprepare(asked("a")).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -355,7 +355,14 @@ impl Answering<'_> {
     /// Adds limits that claims give and that runtimes were not told, as those of containers that were created
     /// during a pause, for containers that have their cpusets by now; then sends the answer.
     fn send(&self, call: &'static str, reply: Reply, mut answer: NriAnswer) {
-        let missing = self.placed.lock().containers_with_missing_limits();
+        let mut state = self.placed.lock();
+        let missing = state.containers_with_missing_limits();
+        if missing.is_empty() {
+            send(&mut state, call, reply, answer);
+            return;
+        }
+        // No file is read under the lock.
+        drop(state);
         let shown = self.placed.shown(missing.iter().map(|(_, cgroup, _)| cgroup));
         let mut state = self.placed.lock();
         for (id, cgroup, goal) in missing {

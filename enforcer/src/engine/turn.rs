@@ -100,6 +100,8 @@ impl Engine {
         self.decisions().note_turn(&host.workloads, &decision, &applied.outcomes, is_paused);
         self.keep(&decision, &applied, is_paused, now_ns);
         self.exposure.refresh(&self.placed);
+        self.placed.lift_quotas();
+        self.placed.note_corrections(&applied.outcomes);
         self.placed.report_supply();
         let widening = self.guard(guarded, declarations, &host.workloads, waiting, is_paused);
         self.count(&applied, &host.sample);

@@ -32,7 +32,7 @@ pub(crate) use self::{
     events::EventNotes,
     features::FeatureFile,
     once::{NodeOnce, WrittenObject},
-    predictions::PredictionTally,
+    predictions::{NodeEvents, PredictionTally},
     session::jitter,
 };
 
@@ -114,12 +114,13 @@ pub(crate) fn node_name(host: &HostRoot, cluster: &ClusterSettings) -> String {
 }
 
 /// What publishing tells the rest of the daemon.
-#[derive(Debug)]
 pub(crate) struct PublishingReports {
     /// What keeps the cluster from knowing the state, or that the daemon lives, if anything does.
     pub(crate) missing: Vec<watch::Receiver<Option<Degraded>>>,
     /// Counts of events, if they are made.
     pub(crate) events: Option<Arc<EventTally>>,
+    /// Where events of claims go, if events are made.
+    pub(crate) claim_events: Option<NodeEvents>,
     /// Counts of predictions.
     pub(crate) predictions: Arc<PredictionTally>,
     /// The feature file, if one is written.
@@ -148,12 +149,13 @@ pub(crate) fn publish_node(
     let (made, published): (Vec<_>, Vec<_>) =
         cluster.also_publish.iter().map(|kind| exported_object(*kind, &mut missing)).unzip();
     let outdated = Arc::new(Notify::new());
-    let mut of_predictions = None;
+    let (mut of_predictions, mut of_claims) = (None, None);
     let events = cluster.events.then(|| {
         let (unwritten, no_events) = watch::channel(None);
         missing.push(no_events);
         let tally = Arc::<EventTally>::default();
-        let (predictions, outcomes) = predictions::PredictionEvents::channel(Arc::clone(&tally));
+        let (predictions, outcomes) = predictions::NodeEvents::channel(Arc::clone(&tally));
+        of_claims = Some(predictions.clone());
         of_predictions = Some(predictions);
         events::EventOutput { turns: turns.clone(), outcomes, tally, unwritten }
     });
@@ -186,7 +188,7 @@ pub(crate) fn publish_node(
         predictions: Some(predictions::PredictionWatch::new(Arc::clone(&predictions), of_predictions)),
     };
     threads::spawn(Role::NodeState, move || observer.watch(received, bound, &states, &made, &unmade))?;
-    Ok(PublishingReports { missing, events: tally, predictions, features })
+    Ok(PublishingReports { missing, events: tally, claim_events: of_claims, predictions, features })
 }
 
 /// An object of another scheduler, where it is made.

@@ -35,19 +35,21 @@ pub(crate) struct PredictionTally {
 }
 
 /// To the thread that writes events.
-pub(super) struct PredictionEvents {
+#[derive(Clone)]
+pub(crate) struct NodeEvents {
     events: mpsc::Sender<NodeEvent>,
     tally: Arc<EventTally>,
 }
 
-impl PredictionEvents {
+impl NodeEvents {
     /// Both ends; events that find no room are counted as dropped.
     pub(super) fn channel(tally: Arc<EventTally>) -> (Self, mpsc::Receiver<NodeEvent>) {
         let (events, received) = mpsc::channel(QUEUE);
         (Self { events, tally }, received)
     }
 
-    fn send(&self, event: NodeEvent) {
+    /// Sends an event, if there is room.
+    pub(crate) fn send(&self, event: NodeEvent) {
         if self.events.try_send(event).is_err() {
             self.tally.drop_events(1);
         }
@@ -61,11 +63,11 @@ pub(super) struct PredictionWatch {
     doubt: Option<(InexactSource, Instant)>,
     tally: Arc<PredictionTally>,
     /// Where events go, if they are made.
-    events: Option<PredictionEvents>,
+    events: Option<NodeEvents>,
 }
 
 impl PredictionWatch {
-    pub(super) fn new(tally: Arc<PredictionTally>, events: Option<PredictionEvents>) -> Self {
+    pub(super) fn new(tally: Arc<PredictionTally>, events: Option<NodeEvents>) -> Self {
         Self { check: PredictionCheck::default(), doubt: None, tally, events }
     }
 
@@ -131,7 +133,7 @@ mod tests {
     #[test]
     fn event_without_room_is_counted() {
         let tally = Arc::<EventTally>::default();
-        let (events, received) = PredictionEvents::channel(Arc::clone(&tally));
+        let (events, received) = NodeEvents::channel(Arc::clone(&tally));
         let object = EventObject::Node { name: "a".into(), uid: String::new() };
         for _ in 0..QUEUE + 3 {
             events.send(NodeEvent::new(object.clone(), EventReason::NumaPredictionWrong, "why"));

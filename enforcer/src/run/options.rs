@@ -33,6 +33,8 @@ pub struct RunOptions {
     pub once: bool,
     /// The daemon restores when it ends, which may take long.
     pub restore_on_exit: bool,
+    /// Longest wait for the end of another daemon that enforces.
+    pub take_over: Duration,
     /// Where and how much to record of each turn.
     pub record: Option<RecordOptions>,
     /// Style of the audit.

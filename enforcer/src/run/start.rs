@@ -26,6 +26,7 @@ use tokio::{
 use super::{
     RunningDaemon,
     options::{RunError, RunOptions, failed},
+    predecessor::wait_for_end,
 };
 use crate::{
     config::Configured,
@@ -34,7 +35,7 @@ use crate::{
         BrakeParts, Engine, Gate, HostSource as _, LiveSource, ReliefSensors, ResourceFiles, Sensors,
         SharedLedger, answer_calls, demote, start_widening,
     },
-    publish::{self, FeatureFile, publish_node},
+    publish::{self, FeatureFile, NodeEvents, publish_node},
     record::{self, Recorder},
     serve::{ControlState, Endpoints, Latest},
     supervisor::Supervisor,
@@ -81,6 +82,10 @@ impl RunningDaemon {
         for note in notes {
             tracing::warn!("{note}");
         }
+        // Before anything is read that the daemon before still writes.
+        if policy.mode == Mode::Enforce {
+            wait_for_end(&policy, options.take_over, stop)?;
+        }
         let host = &options.host;
         let record = options.record.as_ref();
         let recording =
@@ -113,13 +118,14 @@ impl RunningDaemon {
         for one in missing {
             engine.add_degraded(one);
         }
-        let StartedThreads { pages, features, claims } = if options.once {
+        let StartedThreads { pages, features, claims, .. } = if options.once {
             StartedThreads::default()
         } else {
             let turns = latest.subscribe();
-            let claims = driver.map(|driver| prepare_claims(&mut engine, driver)).transpose();
+            let mut started = start_threads(&mut engine, &policy, (host, &layout), &kubelet, turns, stop)?;
+            let events = started.claim_events.take();
+            let claims = driver.map(|driver| prepare_claims(&mut engine, driver, events)).transpose();
             let claims = claims.map_err(failed("starting the DRA driver"))?;
-            let started = start_threads(&mut engine, &policy, (host, &layout), &kubelet, turns, stop)?;
             StartedThreads { claims, ..started }
         };
         let supervisor = Supervisor::of_environment().unwrap_or_else(|error| {
@@ -176,6 +182,8 @@ struct StartedThreads {
     features: Option<FeatureFile>,
     /// The sockets of the DRA driver.
     claims: Option<DriverSocketFiles>,
+    /// Where events of claims go.
+    claim_events: Option<NodeEvents>,
 }
 
 /// Starts what goes on beside the turns of a daemon that stays.
@@ -196,6 +204,7 @@ fn start_threads(
             .map_err(failed("starting to publish the state of the node"))?;
         engine.report_publishing(reports.missing, reports.events, reports.predictions);
         started.features = reports.features;
+        started.claim_events = reports.claim_events;
     }
     if policy.mode == Mode::Enforce {
         widen_memory(engine, host, layout, &policy.state_dir);
@@ -251,13 +260,17 @@ fn load_driver(engine: &mut Engine, host: &HostRoot, policy: &Policy) -> Option<
 }
 
 /// Starts the thread of the DRA driver.
-fn prepare_claims(engine: &mut Engine, driver: OpenedDriver) -> io::Result<DriverSocketFiles> {
+fn prepare_claims(
+    engine: &mut Engine,
+    driver: OpenedDriver,
+    events: Option<NodeEvents>,
+) -> io::Result<DriverSocketFiles> {
     let OpenedDriver { service, files, .. } = driver;
     let (faults, missing) = DriverFaults::channel();
     engine.report_claims(service.tally());
     // The name of the threads that decide and write to the disk, one at a time.
     let runtime = Builder::new_current_thread().enable_all().thread_name("claims-disk").build()?;
-    threads::spawn(Role::Claims, move || runtime.block_on(service.run(faults)))?;
+    threads::spawn(Role::Claims, move || runtime.block_on(service.run(faults, events)))?;
     engine.report_missing(missing);
     Ok(files)
 }

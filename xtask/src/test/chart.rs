@@ -389,7 +389,10 @@ fn refused_values() -> Vec<(Value, &'static str)> {
         (json!({ "metrics": { "token": { "secretName": "t" } } }), "config must have `token_file"),
         (json!({ "resources": { "limits": { "memory": "256MB" } } }), "at '/resources/limits/memory'"),
         (json!({ "probes": { "liveness": { "periodSeconds": 0 } } }), "at '/probes/liveness/periodSeconds'"),
-        (json!({ "updateStrategy": { "rollingUpdate": { "maxSurge": 1 } } }), "maxSurge"),
+        (
+            json!({ "mode": "restore", "updateStrategy": { "rollingUpdate": { "maxSurge": 1 } } }),
+            "maxSurge: the mode restore",
+        ),
         (json!({ "seccomp": { "localhostProfile": "../x" } }), "at '/seccomp/localhostProfile'"),
         (
             json!({ "seccomp": { "localhostProfile": "x.json" } }),

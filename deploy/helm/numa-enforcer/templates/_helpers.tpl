@@ -125,6 +125,7 @@ without_amounts = {{ $dra.withoutAmounts | quote }}
 kubevirt_variable = {{ $dra.kubevirtVariable }}
 require_nri = {{ $dra.requireNri }}
 claim_conditions = {{ $dra.claimConditions }}
+device_metadata = {{ $dra.deviceMetadata }}
 cdi_dir = {{ $dra.cdiDir | quote }}
 {{- range $dra.nodes }}
 

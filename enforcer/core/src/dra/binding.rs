@@ -7,8 +7,8 @@
 //! is never given, because a runtime reads it as no change.
 //!
 //! The shell calls [`bind`] at creation and update of a container and when it corrects one. For a claim in
-//! [`Bound::doubtful`] it reads the claim again and calls [`ClaimLedger::prepare`], which takes up a pod that
-//! was added. It counts [`Bound::spoofed`] and what is still doubtful then, and never logs values of
+//! [`Bound::unconfirmed`] it reads the claim again and calls [`ClaimLedger::prepare`], which takes up a pod
+//! that was added. It counts [`Bound::spoofed`] and what is still unconfirmed then, and never logs values of
 //! variables.
 //!
 //! The API server's list of pods is the only evidence: pod and claim are named there by uid. The kubelet's
@@ -51,7 +51,7 @@ pub struct Bound {
     /// What it gets; none without claims.
     pub place: Option<ContainerPlace>,
     /// Claims that it names, which are prepared, and of which it is not known whether its pod may have them.
-    pub doubtful: Vec<ClaimUid>,
+    pub unconfirmed: Vec<ClaimUid>,
     /// Number of named claims that are not prepared here.
     pub spoofed: usize,
 }
@@ -107,7 +107,7 @@ pub fn bind(hints: &ContainerHints<'_>, ledger: &ClaimLedger, supply: &ClaimSupp
                 claims.push(claim);
                 bound.claims.push(uid.clone());
             }
-            Some(_) => bound.doubtful.push(uid.clone()),
+            Some(_) => bound.unconfirmed.push(uid.clone()),
         }
     }
     if !claims.is_empty() {

@@ -53,6 +53,11 @@ pub struct CdiFile {
 
 /// The file of a claim. With `compatible` it also has the variable that `KubeVirt` reads.
 pub fn file(claim: &PreparedClaim, compatible: bool) -> CdiFile {
+    file_with(claim, compatible, &[])
+}
+
+/// The same, with files of the node that containers find at other paths, to read.
+pub fn file_with(claim: &PreparedClaim, compatible: bool, mounts: &[(String, String)]) -> CdiFile {
     let (uid, cpus) = (&claim.uid, claim.cpus());
     let mut variables =
         vec![format!("{VARIABLE}{uid}={cpus};{};{}/{}", mems_of(claim), claim.namespace, claim.name)];
@@ -60,7 +65,13 @@ pub fn file(claim: &PreparedClaim, compatible: bool) -> CdiFile {
         variables.push(format!("{COMPATIBLE_VARIABLE}{uid}={cpus}"));
     }
     let name = format!("{DEVICE_PREFIX}{uid}");
-    let device = json!({"name": name, "containerEdits": {"env": variables}});
+    let mut device = json!({"name": name, "containerEdits": {"env": variables}});
+    if !mounts.is_empty() {
+        let mounts = mounts.iter().map(|(host, container)| {
+            json!({"hostPath": host, "containerPath": container, "options": ["ro", "bind"]})
+        });
+        device["containerEdits"]["mounts"] = mounts.collect();
+    }
     let text = json!({"cdiVersion": VERSION, "kind": KIND, "devices": [device]}).to_string();
     CdiFile { name: file_name(uid), text }
 }

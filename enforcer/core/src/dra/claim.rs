@@ -34,6 +34,8 @@ const MAX_CAPACITIES: usize = 32;
 pub(super) const MAX_NAME: usize = 253;
 /// Longest name of a request, with that of its alternative: two labels and a slash.
 pub(super) const MAX_REQUEST: usize = 127;
+/// Annotation with the name in the pod of a claim that a template made.
+const POD_CLAIM: &str = "resource.kubernetes.io/pod-claim-name";
 /// Longest quantity.
 const MAX_QUANTITY: usize = 64;
 /// Longest share id: a uuid.
@@ -71,6 +73,8 @@ pub struct ClaimAllocation {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// Its name in the pod, of a claim that a template made.
+    pub pod_claim: Option<String>,
     /// Which pods may use it.
     pub consumers: Vec<ClaimConsumer>,
     /// Its results of this driver, in their order; never empty.
@@ -198,8 +202,11 @@ impl ClaimAllocation {
             let problem = format!("no device of {} is among them", context.driver);
             return Err(devices.need("results")?.error(problem).into());
         }
+        let annotations = metadata.get("annotations")?;
+        let pod_claim = annotations.map(|field| field.text_of(POD_CLAIM, MAX_REQUEST)).transpose()?;
         Ok(Self {
             uid,
+            pod_claim: pod_claim.filter(|name| !name.is_empty()).map(str::to_owned),
             namespace: metadata.need("namespace")?.text(MAX_NAME)?.to_owned(),
             name: metadata.need("name")?.text(MAX_NAME)?.to_owned(),
             consumers: consumers(&status)?,

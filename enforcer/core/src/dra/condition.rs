@@ -37,6 +37,11 @@ impl ClaimLocality {
     }
 }
 
+/// The share of remote accesses of a claim in words.
+pub fn remote_words(remote: f64) -> String {
+    format!("{:.0} % of the memory accesses of its containers go to other NUMA nodes", remote * 100.0)
+}
+
 /// `status.devices` of a claim with the condition; `remote` is the share of remote accesses, and `at` the
 /// time, as RFC 3339 has it.
 pub fn locality_status(
@@ -46,8 +51,7 @@ pub fn locality_status(
     at: &str,
 ) -> Value {
     let (status, reason) = if is_local { ("True", "LocalAccesses") } else { ("False", "RemoteAccesses") };
-    let message =
-        format!("{:.0} % of the memory accesses of its containers go to other NUMA nodes", remote * 100.0);
+    let message = remote_words(remote);
     let devices = claim.results.iter().filter(|own| !own.result.is_admin).map(|own| {
         let mut device = json!({
             "driver": driver,

@@ -32,6 +32,7 @@ mod condition;
 mod devices;
 pub(crate) mod field;
 mod ledger;
+pub mod metadata;
 mod names;
 mod options;
 pub mod slice;
@@ -45,7 +46,7 @@ pub use self::{
         ClaimAllocation, ClaimConsumer, ClaimContext, ClaimError, ClaimResult, ConsumedAmounts,
         MissingAmounts,
     },
-    condition::{ClaimLocality, locality_status},
+    condition::{ClaimLocality, locality_status, remote_words},
     devices::{DeviceModel, NodeAllocatableShape, PublishOptions},
     field::FieldError,
     ledger::{

@@ -50,6 +50,8 @@ pub struct DraSettings {
     pub require_nri: bool,
     /// Write into the status of claims whether the memory accesses of their containers stay on their nodes.
     pub claim_conditions: bool,
+    /// Give containers files that say which NUMA node and CPUs their claims have (KEP-5304).
+    pub device_metadata: bool,
     /// Directory of the Container Device Interface, which the container runtime reads.
     pub cdi_dir: PathBuf,
     /// Nodes with a budget of their own.
@@ -107,6 +109,7 @@ impl Default for DraSettings {
             kubevirt_variable: false,
             require_nri: false,
             claim_conditions: false,
+            device_metadata: false,
             cdi_dir: "/var/run/cdi".into(),
             nodes: Vec::new(),
         }

@@ -72,6 +72,7 @@ const SWITCHED: [(&str, &[&str]); 6] = [
             "kubevirt_variable",
             "require_nri",
             "claim_conditions",
+            "device_metadata",
             "cdi_dir",
             "node",
         ],

@@ -1,7 +1,8 @@
-//! Conditions of claims by their remote accesses.
+//! Conditions and events of claims by their remote accesses and corrections.
 
 use super::*;
-use crate::dra::conditions::{ClaimStatus, Written, keep_conditions};
+use crate::dra::conditions::{ClaimEvents, ClaimStatus, Written, tell_of_claims};
+use enforcer_core::cluster::events::{EventObject, NodeEvent};
 
 /// Conditions that were written, and whether writing fails.
 #[derive(Clone, Default)]
@@ -33,7 +34,19 @@ async fn a_claim_is_told_to_be_remote_when_it_stays_so_and_local_when_that_is_ov
     };
     let (status, places) = (PlayedStatus::default(), Arc::clone(&rig.places) as Arc<dyn ClaimPlaces>);
     let taken = || std::mem::take(&mut status.0.lock().unwrap().0);
-    let keeping = tokio::spawn(keep_conditions((Arc::clone(&driver), places), status.clone(), 0.2));
+    let events = Arc::new(Mutex::new(Vec::<NodeEvent>::new()));
+    let sent = Arc::clone(&events);
+    let send: ClaimEvents = Box::new(move |event| sent.lock().unwrap().push(event));
+    let outputs = (Some(Box::new(status.clone()) as Box<dyn ClaimStatus>), Some(send));
+    let keeping = tokio::spawn(tell_of_claims((Arc::clone(&driver), places), outputs, 0.2));
+    let told = || {
+        let events = std::mem::take(&mut *events.lock().unwrap());
+        let shown = events.into_iter().map(|event| {
+            let EventObject::Claim { namespace, name, uid } = &event.object else { panic!("{event:?}") };
+            format!("{:?} {namespace}/{name} {uid}: {}", event.reason, event.note)
+        });
+        shown.collect::<Vec<_>>()
+    };
     remote(0.6);
     sleep(Duration::from_secs(80)).await;
     assert_eq!(taken(), Vec::<String>::new(), "a start is no state");
@@ -43,9 +56,16 @@ async fn a_claim_is_told_to_be_remote_when_it_stays_so_and_local_when_that_is_ov
     status.0.lock().unwrap().1 = false;
     sleep(Duration::from_mins(10)).await;
     assert_eq!(taken(), ["uid-a \"ne-numa1\" \"False\""], "again, as it failed, and then no more");
+    let remote_note = "60 % of the memory accesses of its containers go to other NUMA nodes";
+    assert_eq!(told(), [format!("NumaMisaligned shop/a uid-a: {remote_note}")], "once");
+    let corrected = |uid: &str| (ClaimUid::parse(uid).unwrap(), "CPUs 4-7".to_owned());
+    *rig.places.corrections.lock().unwrap() = [corrected("uid-b"), corrected("uid-x")].into();
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(told(), ["NumaCorrected shop/b uid-b: CPUs 4-7"], "of a claim that is prepared");
     remote(0.01);
     sleep(Duration::from_mins(10)).await;
     assert_eq!(taken(), ["uid-a \"ne-numa1\" \"True\""]);
+    assert_eq!(told(), Vec::<String>::new(), "local again is no event");
     driver.unprepare(asked("a")).await.unwrap();
     remote(0.6);
     sleep(Duration::from_mins(10)).await;

@@ -1,7 +1,10 @@
 //! What ends a wait: a runtime that tells its containers, a claim that is given up; and claims that nothing
 //! gives up.
 
-use enforcer_core::{dra::PreparedClaim, policy::DraSettings};
+use enforcer_core::{
+    dra::{ClaimAllocation, ClaimContext, PreparedClaim},
+    policy::DraSettings,
+};
 
 use super::*;
 use crate::dra::{ClaimsInUse, service::follow_machine};

@@ -2,7 +2,8 @@
 //!
 //! Problem: a runtime sets them in answers to its calls alone. A container that is created while enforcement
 //! is paused, or without the link to the runtime, starts without some of them. Idea: what the runtime has for
-//! a container is noted, and what its claims give beyond that goes with the next answer of any call.
+//! a container is noted, and what its claims give beyond that goes with the next answer of any call. A quota
+//! needs no runtime: on a node where no call comes, the next turn lifts it in the cgroup.
 //!
 //! Invariants: a quota is lifted only with the exclusive CPUs or after them, so never while cpusets are
 //! frozen. Limits of huge pages are part of a creation also then: the kubelet has promised them to the pod,
@@ -10,10 +11,14 @@
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{dra::binding::ContainerPlace, hosted::Cpuset, workload::CgroupPath};
+use enforcer_core::{
+    dra::binding::ContainerPlace,
+    hosted::Cpuset,
+    workload::{CgroupPath, printable},
+};
 use enforcer_runtime::nri::api::{HugepageLimit, LinuxResources, OptionalInt};
 
-use super::Ledger;
+use super::{Ledger, SharedLedger};
 
 /// `cpu.cfs_quota_us` without a limit.
 const NO_QUOTA: i64 = -1;
@@ -23,6 +28,8 @@ const NO_QUOTA: i64 = -1;
 pub(super) struct RuntimeLimits {
     /// Whether the container has a CPU quota.
     has_quota: bool,
+    /// Whether the kernel has refused to lift it.
+    is_quota_kept: bool,
     /// Limits of huge pages in bytes, by name of the size; a size without one is not limited.
     hugepages: BTreeMap<String, u64>,
 }
@@ -35,6 +42,11 @@ impl RuntimeLimits {
         }
         let limits = resources.hugepage_limits.iter();
         self.hugepages.extend(limits.map(|limit| (limit.page_size.clone(), limit.limit)));
+    }
+
+    /// Whether a turn has to lift the quota.
+    fn awaits_quota(&self, place: &ContainerPlace) -> bool {
+        place.lifts_quota && self.has_quota && !self.is_quota_kept
     }
 
     /// What the claims give beyond these limits; `None` for nothing.
@@ -125,6 +137,47 @@ impl Ledger {
             resources.cpu.get_or_insert_default().quota = Some(quota);
         }
         resources.hugepage_limits.extend(missing.hugepage_limits);
+    }
+}
+
+impl SharedLedger {
+    /// Lifts quotas that claims lift and no answer to the runtime has lifted yet, of containers that have
+    /// their cpusets by now.
+    pub(in crate::engine) fn lift_quotas(&self) {
+        let (tree, waiting) = {
+            let mut state = self.lock();
+            let Some(tree) = state.terms.tree.clone() else { return };
+            if !tree.is_v2() {
+                return;
+            }
+            let waiting = state.containers_with_missing_limits();
+            let awaits = |id: &str| {
+                state.claims.limits().any(|(own, place, limits)| own == id && limits.awaits_quota(place))
+            };
+            (tree, waiting.into_iter().filter(|(id, ..)| awaits(id)).collect::<Vec<_>>())
+        };
+        if waiting.is_empty() {
+            return;
+        }
+        let shown = self.shown(waiting.iter().map(|(_, cgroup, _)| cgroup));
+        for (id, cgroup, goal) in waiting {
+            if shown.get(&cgroup).is_none_or(|now| now.cpus != goal.cpus) {
+                continue;
+            }
+            let lifted = tree.lift_quota(&cgroup);
+            let mut state = self.lock();
+            let Some(limits) = state.claims.limits_mut(&id) else { continue };
+            match lifted {
+                Ok(_) => limits.has_quota = false,
+                Err(error) if error.is_gone() => {}
+                Err(error) => {
+                    limits.is_quota_kept = true;
+                    drop(state);
+                    let id = printable(&id);
+                    tracing::warn!("the CPU quota of container {id} stays until its runtime calls: {error}");
+                }
+            }
+        }
     }
 }
 

@@ -1,8 +1,13 @@
-//! How remote the memory accesses of the containers of resource claims are.
+//! How remote the memory accesses of the containers of resource claims are, and what turns corrected.
 
 use std::collections::BTreeMap;
 
-use enforcer_core::{dra::ClaimUid, model::Model};
+use enforcer_core::{
+    dra::ClaimUid,
+    model::Model,
+    plan::{Outcome, OutcomeResult},
+};
+use enforcer_report::turn_events::correction;
 
 use super::SharedLedger;
 
@@ -29,5 +34,25 @@ impl SharedLedger {
         }
         state.claims.remote_accesses =
             sums.into_iter().map(|(claim, (remote, all))| (claim, remote / all)).collect();
+    }
+
+    /// Notes what a turn has corrected of containers with claims, the latest for each claim.
+    pub(in crate::engine) fn note_corrections(&self, outcomes: &[Outcome]) {
+        let is_applied = |outcome: &&Outcome| matches!(outcome.result, OutcomeResult::Applied { .. });
+        let applied: Vec<&Outcome> = outcomes.iter().filter(is_applied).collect();
+        if applied.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        let mut corrected = Vec::new();
+        for (id, claims) in state.claims.claiming() {
+            let Some(cgroup) = state.held.containers.cgroup(id) else { continue };
+            let of_container = applied.iter().filter(|outcome| outcome.step.action.cgroup() == cgroup);
+            let notes: Vec<String> = of_container.map(|outcome| correction(outcome)).collect();
+            if !notes.is_empty() {
+                corrected.extend(claims.iter().map(|claim| (claim.clone(), notes.join("; "))));
+            }
+        }
+        state.claims.corrections.extend(corrected);
     }
 }

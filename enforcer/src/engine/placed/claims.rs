@@ -44,9 +44,11 @@ pub(in crate::engine) struct HeldClaims {
     /// Containers that name claims, by id.
     naming: BTreeMap<String, NamingContainer>,
     /// Claims that containers name and of which it is not known whether their pods may have them.
-    doubtful: BTreeSet<ClaimUid>,
+    unconfirmed: BTreeSet<ClaimUid>,
     /// Shares of remote memory accesses of the containers of claims, by the latest turn.
     pub(super) remote_accesses: BTreeMap<ClaimUid, f64>,
+    /// What turns have corrected of the containers of claims since it was told, the latest for each.
+    pub(super) corrections: BTreeMap<ClaimUid, String>,
     /// Number of names that were no prepared claim of the container's pod.
     pub(in crate::engine) spoofed: u64,
     /// The machine, exclusive CPUs of others and the link to the runtime when a change was reported last.
@@ -76,7 +78,7 @@ struct ClaimedContainer {
     /// The same for the placement.
     grant: Option<Grant>,
     /// Claims that are prepared for other pods; its own may have been added since.
-    doubtful: Vec<ClaimUid>,
+    unconfirmed: Vec<ClaimUid>,
 }
 
 impl HeldClaims {
@@ -128,12 +130,12 @@ impl HeldClaims {
             self.naming.remove(id);
             return None;
         }
-        let ClaimedContainer { claims, place, grant, doubtful } = self.look_up(id, pod_uid, named);
+        let ClaimedContainer { claims, place, grant, unconfirmed } = self.look_up(id, pod_uid, named);
         if grant.is_none() {
             self.spoofed += 1;
         }
-        if !doubtful.is_empty() {
-            self.doubtful.extend(doubtful);
+        if !unconfirmed.is_empty() {
+            self.unconfirmed.extend(unconfirmed);
             self.count_change();
         }
         let limits = self.naming.remove(id).map(|naming| naming.limits).unwrap_or_default();
@@ -151,7 +153,7 @@ impl HeldClaims {
         let mut found = ClaimedContainer::default();
         let Some((ledger, supply)) = &self.held else { return found };
         let bound = bind(&ContainerHints { pod_uid, named }, ledger, supply);
-        found.doubtful = bound.doubtful;
+        found.unconfirmed = bound.unconfirmed;
         let Some(mut place) = bound.place else { return found };
         // A promise that containers share counts once.
         let counts_elsewhere = |claim: &ClaimUid| {
@@ -204,6 +206,7 @@ impl Ledger {
     }
 
     fn hold_claims(&mut self, ledger: &ClaimLedger, supply: &ClaimSupply) {
+        self.claims.corrections.retain(|uid, _| ledger.claim(uid).is_some());
         self.claims.held = Some((ledger.clone(), supply.clone()));
         self.rebind();
         if let Some(inventory) = &self.terms.inventory {
@@ -304,7 +307,11 @@ impl ClaimPlaces for SharedLedger {
     }
 
     fn take_unconfirmed(&self) -> BTreeSet<ClaimUid> {
-        std::mem::take(&mut self.lock().claims.doubtful)
+        std::mem::take(&mut self.lock().claims.unconfirmed)
+    }
+
+    fn take_corrections(&self) -> BTreeMap<ClaimUid, String> {
+        std::mem::take(&mut self.lock().claims.corrections)
     }
 
     fn remote_accesses(&self) -> BTreeMap<ClaimUid, f64> {

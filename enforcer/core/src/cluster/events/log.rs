@@ -207,7 +207,7 @@ impl EventLog {
         let &mut EventSeries { serial, first_ns, count, last_ns, .. } = series;
         let event = NodeEvent { object, reason, note: series.note.clone() };
         self.daemon.take(now, per_daemon);
-        if let EventObject::Pod { namespace, .. } = &key.0 {
+        if let EventObject::Pod { namespace, .. } | EventObject::Claim { namespace, .. } = &key.0 {
             self.bucket_of(namespace, now).take(now, per_namespace);
         }
         Some(EventCall { serial, event, first_ns, count, told, last_ns })
@@ -218,7 +218,7 @@ impl EventLog {
         let EventLimits { burst, node_reserve, namespace_burst, per_namespace, per_daemon, .. } = self.limits;
         match object {
             EventObject::Node { .. } => self.daemon.has_token(now, burst, per_daemon),
-            EventObject::Pod { namespace, .. } => {
+            EventObject::Pod { namespace, .. } | EventObject::Claim { namespace, .. } => {
                 self.daemon.has_token(now, burst.saturating_sub(node_reserve), per_daemon)
                     && self.bucket_of(namespace, now).has_token(now, namespace_burst, per_namespace)
             }

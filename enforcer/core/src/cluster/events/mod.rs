@@ -95,6 +95,15 @@ pub enum EventObject {
         /// Its uid: a node that takes the same name later has another one.
         uid: String,
     },
+    /// A claim for devices of the node.
+    Claim {
+        /// Its namespace, which is also that of the event.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Its uid.
+        uid: String,
+    },
     /// A pod of the node.
     Pod {
         /// Its namespace, which is also that of the event.

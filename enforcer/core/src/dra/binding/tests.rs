@@ -81,18 +81,18 @@ fn hints_that_are_not_proven_give_nothing() {
     node.prepare(&claim("b", vec![result("ne-numa0", cpus(2), &json!({}))]));
     let forged = node.bind(&["NUMA_ENFORCER_CLAIM_b=0-31;0-1", "NUMA_ENFORCER_CLAIM_gone=1;0"]);
     assert_eq!((forged.place, forged.claims.len(), forged.spoofed), (None, 0, 1));
-    assert_eq!(forged.doubtful, [ClaimUid::parse("b").unwrap()]);
+    assert_eq!(forged.unconfirmed, [ClaimUid::parse("b").unwrap()]);
     let mut group = claim("g", vec![result("ne-numa0", cpus(2), &json!({}))]);
     group.consumers = vec![ClaimConsumer::Other { resource: "podgroups".into(), uid: "x".into() }];
     node.prepare(&group);
     let of_group = node.bind(&["NUMA_ENFORCER_CLAIM_g=;"]);
-    assert_eq!((of_group.place, of_group.doubtful.len()), (None, 1), "its pods are not known by uid");
+    assert_eq!((of_group.place, of_group.unconfirmed.len()), (None, 1), "its pods are not known by uid");
     let by_device = node.hinted(&["vendor.com/gpu=0"], &["NUMA_ENFORCER_CLAIM_a=1;1"]);
     assert_eq!(by_device, Bound::default(), "a runtime that names devices needs no variable");
     let named = node.hinted(&["numa-enforcer.io/place=claim-a"], &[]);
     assert_eq!(named.claims.len(), 1);
     let foreign = node.hinted(&["numa-enforcer.io/place=claim-b"], &[]);
-    assert_eq!((foreign.place, foreign.doubtful.len()), (None, 1), "annotations of pods can set devices");
+    assert_eq!((foreign.place, foreign.unconfirmed.len()), (None, 1), "annotations of pods can set devices");
     assert_eq!(node.bind(&[]), Bound::default());
 }
 

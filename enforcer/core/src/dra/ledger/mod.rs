@@ -80,6 +80,8 @@ pub struct PreparedClaim {
     pub namespace: String,
     /// Its name; empty if it is not known ([`Self::is_recovered`]).
     pub name: String,
+    /// Its name in the pod, of a claim that a template made.
+    pub pod_claim: Option<String>,
     /// Consumers at the latest request of the kubelet.
     pub consumers: Vec<ClaimConsumer>,
     /// Its results of this driver.
@@ -286,6 +288,7 @@ impl ClaimLedger {
             uid: claim.uid.clone(),
             namespace: claim.namespace.clone(),
             name: claim.name.clone(),
+            pod_claim: claim.pod_claim.clone(),
             consumers: accepted,
             results,
             boot_id: self.boot_id.clone(),

@@ -153,6 +153,7 @@ fn claim_json(claim: &PreparedClaim) -> Value {
         "uid": claim.uid.as_str(),
         "namespace": claim.namespace,
         "name": claim.name,
+        "podClaim": claim.pod_claim,
         "consumers": claim.consumers.iter().map(consumer).collect::<Vec<_>>(),
         "results": claim.results.iter().map(result_json).collect::<Vec<_>>(),
         "bootId": claim.boot_id,
@@ -187,6 +188,10 @@ fn read_claim(field: &Field<'_>) -> Result<PreparedClaim, FieldError> {
         uid: ClaimUid::parse(uid).ok_or_else(|| uid_field.error(format!("{} is no uid", shown(uid))))?,
         namespace: text("namespace")?,
         name: text("name")?,
+        pod_claim: field
+            .get("podClaim")?
+            .map(|name| name.text(MAX_REQUEST).map(str::to_owned))
+            .transpose()?,
         consumers: consumers.iter().map(read_consumer).collect::<Result<_, _>>()?,
         results: results.iter().map(read_result).collect::<Result<_, _>>()?,
         boot_id: text("bootId")?,

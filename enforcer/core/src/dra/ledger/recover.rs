@@ -55,6 +55,7 @@ impl ClaimLedger {
             uid: uid.clone(),
             namespace: written.namespace.clone(),
             name: written.name.clone(),
+            pod_claim: None,
             consumers: Vec::new(),
             results: by_node.into_iter().map(result).collect(),
             boot_id: self.boot_id.clone(),
@@ -149,7 +150,7 @@ mod tests {
         let hints =
             ContainerHints { pod_uid: "", named: &named_claims(["numa-enforcer.io/place=claim-a"], []) };
         let bound = bind(&hints, &again, &machine());
-        assert_eq!((bound.place, bound.doubtful), (None, vec![uid("a")]));
+        assert_eq!((bound.place, bound.unconfirmed), (None, vec![uid("a")]));
     }
 
     #[test]

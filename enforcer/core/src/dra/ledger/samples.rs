@@ -48,6 +48,7 @@ pub(in crate::dra) fn claim(uid: &str, results: Vec<ClaimResult>) -> ClaimAlloca
         uid: ClaimUid::parse(uid).unwrap(),
         namespace: "shop".into(),
         name: uid.into(),
+        pod_claim: None,
         consumers: vec![ClaimConsumer::Pod { uid: format!("pod-{uid}"), name: "web".into() }],
         results,
     }
@@ -63,6 +64,7 @@ pub(in crate::dra) fn prepared(cpus: &str, node: &str) -> PreparedClaim {
         uid: claim.uid,
         namespace: claim.namespace,
         name: claim.name,
+        pod_claim: claim.pod_claim,
         consumers: claim.consumers,
         results: vec![PreparedResult { result, node: NodeId(node.parse().unwrap()), amounts, cpus: set }],
         boot_id: "boot".into(),

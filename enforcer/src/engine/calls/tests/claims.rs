@@ -311,6 +311,33 @@ fn a_container_of_a_claim_has_its_huge_pages_during_a_pause_and_no_quota_after_i
 }
 
 #[test]
+fn a_turn_lifts_a_quota_on_a_node_where_no_call_comes() {
+    let (host, placed, cpus) = with_hugepages();
+    let gate = Gate::default();
+    gate.close(None);
+    ask_behind(&gate, &placed, |reply| NriCall::Create { subject: without_hugepages(), reply });
+    runs(&placed, "one");
+    let cgroup = source::cgroup_of("one", "");
+    host.cgroup(&cgroup, "0-7\n", "0-1\n");
+    let quota = host.layout.cpuset.path.as_path().join(cgroup.trim_start_matches('/')).join("cpu.max");
+    std::fs::write(&quota, "200000 100000\n").unwrap();
+    let lifted = |is_paused: bool| {
+        placed.lock().freeze(is_paused);
+        placed.lift_quotas();
+        std::fs::read_to_string(&quota).unwrap() == "max"
+    };
+    assert!(!lifted(false), "no turn has set its CPUs");
+    host.cgroup(&cgroup, &format!("{cpus}\n"), "0-1\n");
+    assert!(!lifted(true), "enforcement is paused");
+    assert!(lifted(false));
+    placed.lock().freeze(false);
+    // The runtime's own value is replaced with its next update.
+    let updated =
+        ask(&placed, |reply| NriCall::Update { subject: without_hugepages(), wanted: amounts(2), reply });
+    assert_eq!(told_of(&updated, "id-one").unwrap().1, Some(-1));
+}
+
+#[test]
 fn a_container_that_was_created_without_the_link_gets_its_limits_with_the_list() {
     let (host, placed, cpus) = with_hugepages();
     host.cgroup(&source::cgroup_of("one", ""), "0-7\n", "0-1\n");

@@ -113,6 +113,7 @@ fn asked_again(known: &PreparedClaim) -> ClaimAllocation {
         uid: known.uid.clone(),
         namespace: known.namespace.clone(),
         name: known.name.clone(),
+        pod_claim: known.pod_claim.clone(),
         consumers: known.consumers.clone(),
         results: known.results.iter().map(|result| result.result.clone()).collect(),
     }
