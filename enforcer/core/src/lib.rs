@@ -27,6 +27,7 @@ pub mod dra;
 pub mod finding;
 pub mod hardware;
 pub mod hosted;
+pub mod interrupts;
 pub mod json_value;
 pub mod memory_policy;
 pub mod model;

@@ -12,6 +12,7 @@ pub mod cgroup_tree;
 mod confined;
 pub mod file_error;
 pub mod host_facts;
+pub mod interrupts;
 pub mod lockdown;
 pub mod lxc;
 mod output_tree;

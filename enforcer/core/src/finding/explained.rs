@@ -97,6 +97,25 @@ impl Rule {
                 why: "The workload does not get what it was promised, and the owner does not notice by itself.",
                 remedy: "Have the owner write it again, mostly by starting the container again; find the program that wrote it.",
             },
+            Self::ExclusiveCpuInterrupts => RuleWords {
+                title: "Interrupts on exclusive CPUs",
+                when: "Interrupts of devices that the workload does not use are handled on CPUs that it alone has: by a grant, \
+                       by another controller, or by a [[workload]] entry. From 1 per second between two looks (--sample) a \
+                       warning, else a note.",
+                why: "Each interrupt stops the thread on that CPU and evicts part of its caches: the tail of its latencies \
+                      grows.",
+                remedy: "Set interrupts.mode to enforce, or write other CPUs to smp_affinity_list; with irqbalance, ban \
+                         the CPUs there.",
+            },
+            Self::RemoteInterrupts => RuleWords {
+                title: "Interrupts of a workload's devices on other nodes",
+                when: "Interrupts of devices that an entry declares for the workload, or that are in its network namespace, \
+                       are handled on CPUs of other nodes. From 1 per second between two looks (--sample) a warning, else a \
+                       note.",
+                why: "What the device delivers is touched on another node first, and crosses the interconnect to the \
+                      workload.",
+                remedy: "Set interrupts.mode to enforce, or write CPUs of the workload's nodes to smp_affinity_list.",
+            },
             Self::IsolatedCpus => RuleWords {
                 title: "Threads on isolated CPUs",
                 when: "A workload runs on isolated CPUs (isolcpus=, or a partition of the kind isolated). Busy threads that \

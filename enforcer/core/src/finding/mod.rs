@@ -88,6 +88,10 @@ pub enum Rule {
     IsolatedCpus,
     /// The nodes that it may use are nearly full, and others have room.
     ShortNodes,
+    /// Interrupts of others' devices are handled on exclusive CPUs of the workload.
+    ExclusiveCpuInterrupts,
+    /// Interrupts of the workload's devices are handled on other nodes than its own.
+    RemoteInterrupts,
 }
 
 /// One value that was read.
@@ -156,6 +160,13 @@ pub struct Judged<'a> {
 /// together: each takes the others into account, so that they may be carried out one after the other.
 pub fn assess(host: Judged<'_>) -> Vec<Finding> {
     assess_with_writes(host).0
+}
+
+/// These findings with more of other rules, in the order of [`assess`].
+pub fn with_more(mut findings: Vec<Finding>, more: Vec<Finding>) -> Vec<Finding> {
+    findings.extend(more);
+    findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
+    findings
 }
 
 /// Cpuset writes of remedies, by cgroup, in order.

@@ -3,6 +3,7 @@
 //! Every parser takes text and returns a value or a [`ParseError`] that names the line. No parser may panic
 //! or allocate without bound, whatever the text is.
 
+pub mod interrupts;
 pub mod keyed;
 pub mod lru_gen;
 pub mod mountinfo;

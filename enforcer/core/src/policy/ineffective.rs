@@ -10,7 +10,10 @@
 use std::fmt;
 
 use super::{Brake, Mode, Policy, RunTimeSource, WorkloadRule, covering::Effort};
-use crate::policy::placement::{HINTS_KEYS, NumaAllocationStrategy, PlacementEngine, TopologyPolicy};
+use crate::{
+    interrupts::InterruptMode,
+    policy::placement::{HINTS_KEYS, NumaAllocationStrategy, PlacementEngine, TopologyPolicy},
+};
 
 /// A setting that has no effect if the configuration has its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -199,6 +202,7 @@ impl Policy {
             (memory.widening.enabled && memory.widening.brake != Brake::Off, "memory.widening.brake"),
             (nri.enabled && nri.place, "nri.place"),
             (self.dra.enabled, "dra.enabled"),
+            (self.interrupts.mode == InterruptMode::Enforce, "interrupts.mode"),
         ] {
             if is_on {
                 list.add_because("mode", key, OBSERVES);

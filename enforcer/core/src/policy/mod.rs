@@ -41,6 +41,7 @@ pub use self::{
     workload::{PodNames, RuleSubject, WorkloadKind, WorkloadRule, hints_of_cgroups},
 };
 use crate::{
+    interrupts::InterruptMode,
     partition::Partition,
     self_placement::SelfPlacement,
     workload::{CgroupPath, Origin, identify},
@@ -88,6 +89,8 @@ pub struct Policy {
     pub memory: MemorySettings,
     /// Moving running workloads to a better place.
     pub rebalance: RebalanceSettings,
+    /// Interrupts of devices.
+    pub interrupts: InterruptSettings,
     /// Declared workloads; the first matching entry applies.
     #[serde(rename = "workload", skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<WorkloadRule>,
@@ -110,6 +113,21 @@ impl fmt::Display for Mode {
             Self::Observe => "observe",
             Self::Enforce => "enforce",
         })
+    }
+}
+
+/// Interrupts of devices: off exclusive CPUs, and near the workloads that use the devices.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct InterruptSettings {
+    /// `off` does not read them, `observe` reports them, `enforce` also sets their CPUs, in enforce mode.
+    pub mode: InterruptMode,
+}
+
+impl Policy {
+    /// Whether the daemon sets CPUs of interrupts, where nothing else keeps it from writing.
+    pub fn steers_interrupts(&self) -> bool {
+        self.mode == Mode::Enforce && self.interrupts.mode == InterruptMode::Enforce
     }
 }
 
@@ -447,6 +465,7 @@ impl Default for Policy {
             placement: placement::PlacementSettings::default(),
             memory: MemorySettings::default(),
             rebalance: RebalanceSettings::default(),
+            interrupts: InterruptSettings::default(),
             workloads: Vec::new(),
         }
     }

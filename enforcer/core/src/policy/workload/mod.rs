@@ -28,6 +28,7 @@ use super::{
     whole,
 };
 use crate::{
+    interrupts::OwnInterrupts,
     partition::Partition,
     self_placement::SelfPlacement,
     workload::{CgroupPath, identify, system_unit},
@@ -74,6 +75,10 @@ pub struct WorkloadRule {
     /// Devices, by bus address (`0000:3b:00.0`) or name (`eth0`), with preferred nodes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
+    /// Where interrupts of these devices should be handled: `node` on CPUs of its nodes that no workload has
+    /// exclusively, `cpus` on its own exclusive CPUs; `node` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupts: Option<OwnInterrupts>,
     /// Kinds of memory; only for the engine `pools`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_types: Option<MemoryTypes>,
