@@ -11,6 +11,7 @@
 //! | `making` | containers that are being created ([`making_record`]) | thread `making` | an answer to a runtime waits for its line, and for nothing that a turn writes |
 //! | `pins` | pins that wait to be given back ([`pins_record`]) | thread `making` | bars nothing: it may be lost, damaged or too long, and the others go on |
 //! | `brakes` | workloads that are slowed down ([`brake_record`]) | thread `brake`, and the process that watches over it | that process adds lines to an open file, so the file is never replaced meanwhile |
+//! | `interrupts` | interrupts whose CPUs are set ([`interrupt_record`]) | turns, `restore`; under the lock | its lines are about no cgroup |
 //! | `drift` | repairs per workload ([`drift_record`]) | turns | bars nothing, as `pins` |
 //! | `pause` | a pause ([`pause_record`]) | thread `control` | without the lock, in each mode; alone outlives a boot |
 //!
@@ -29,6 +30,7 @@ mod error;
 #[expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "for tests, of other crates too")]
 pub mod fake_disk;
 mod files;
+mod interrupt_record;
 mod kept_lines;
 mod lines;
 mod lock;
@@ -51,11 +53,12 @@ pub use self::{
     entry::{Entry, EntryKey},
     error::JournalError,
     files::{check_owned, set_aside},
+    interrupt_record::{InterruptRecord, RecordedInterrupts},
     kept_lines::KeptLines,
     making_record::{LeftMaking, MADE_WITHIN, MakingRecord},
     originals::{Journal, JournalContents},
     pause_record::PauseRecord,
     pins_record::{LeftPins, PinsRecord},
-    record::{Granted, Made, NotedPins, RecordedBrake, RecordedPause},
+    record::{Granted, Made, NotedPins, RecordedBrake, RecordedInterrupt, RecordedPause},
     thread_room::{ThreadRoom, say_left_out},
 };

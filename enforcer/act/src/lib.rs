@@ -19,6 +19,7 @@ pub mod exposed;
 pub mod fixture;
 mod held_file;
 pub mod in_the_making;
+pub mod interrupts;
 pub mod journal;
 #[cfg(test)]
 mod live_tests;

@@ -35,6 +35,7 @@ use numa_topology::set::CpuSet;
 
 use super::{
     cpuset::{CpusetTree, ManagedFile, OpenCpuset},
+    interrupts::RestoredInterrupt,
     journal::{Entry, EntryKey, Journal, JournalContents, is_of_another_boot},
     pins::{self, Gives},
     reset,
@@ -106,12 +107,15 @@ pub struct RestoreReport {
     pub unusable: Vec<String>,
     /// Policies of processes that the kernel has rewritten for good, one sentence each.
     pub lost: Vec<String>,
+    /// Interrupts whose CPUs the daemon had set, in the order of their numbers.
+    pub interrupts: Vec<RestoredInterrupt>,
 }
 
 impl RestoreReport {
     /// Errors of single files: operation, path, value and cause.
     pub fn failures(&self) -> impl Iterator<Item = &str> {
-        self.files.iter().filter_map(|file| match &file.result {
+        let results = self.files.iter().map(|file| &file.result);
+        results.chain(self.interrupts.iter().map(|one| &one.result)).filter_map(|result| match result {
             RestoreResult::Failed { error } => Some(error.as_str()),
             _ => None,
         })
@@ -125,6 +129,7 @@ impl RestoreReport {
         self.awaited.extend(others.awaited);
         self.unusable.extend(others.unusable);
         self.lost.extend(others.lost);
+        self.interrupts.extend(others.interrupts);
         self
     }
 

@@ -103,7 +103,13 @@ pub fn set_aside(state_dir: &Path) -> Result<Vec<PathBuf>, JournalError> {
     };
     let is_damaged = |name: &OsStr| {
         let name = name.as_encoded_bytes();
-        let kept: [&[u8]; 4] = [b"journal.damaged", b"making.damaged", b"brakes.damaged", b"pins.damaged"];
+        let kept: [&[u8]; 5] = [
+            b"journal.damaged",
+            b"making.damaged",
+            b"brakes.damaged",
+            b"pins.damaged",
+            b"interrupts.damaged",
+        ];
         kept.iter().any(|one| name.starts_with(one))
     };
     kept.retain(|path| path.file_name().is_some_and(is_damaged));

@@ -55,6 +55,10 @@ pub(super) enum Record {
     },
     /// The workload is slowed down.
     Slowed(RecordedBrake),
+    /// The CPUs of an interrupt are set.
+    Steered(RecordedInterrupt),
+    /// The interrupt has its original CPUs again, or is gone.
+    Unsteered { irq: u32 },
     /// Repairs per workload.
     Drift { drift: LastingDrift },
     /// Enforcement is paused.
@@ -71,7 +75,10 @@ pub(super) enum ReleasedId {
 impl Record {
     /// Does it last until another record replaces or closes it?
     pub(super) fn opens(&self) -> bool {
-        !matches!(self, Self::Restored { .. } | Self::Released { .. } | Self::Over { .. })
+        !matches!(
+            self,
+            Self::Restored { .. } | Self::Released { .. } | Self::Over { .. } | Self::Unsteered { .. }
+        )
     }
 
     /// Why it cannot be what a daemon wrote.
@@ -141,6 +148,22 @@ pub struct RecordedBrake {
     pub set: String,
     /// Original.
     pub original: String,
+    /// The boot that it belongs to.
+    pub boot_id: Option<String>,
+}
+
+/// One interrupt whose CPUs are set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordedInterrupt {
+    /// Its number.
+    pub irq: u32,
+    /// Chip and hardware number, where they were known.
+    pub identity: Option<String>,
+    /// CPUs that it had.
+    pub original: String,
+    /// Set CPUs.
+    pub set: String,
     /// The boot that it belongs to.
     pub boot_id: Option<String>,
 }

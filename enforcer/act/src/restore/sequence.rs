@@ -6,7 +6,7 @@
 //! [`preview`](RestoreSurvey::preview) reports what a restore would do, and
 //! [`carry_out`](RestoreSurvey::carry_out) does it under the journal's lock.
 //! Order: the journal takes over the records of pending containers and of pins; slowed workloads are
-//! released; the kubelet's present wishes take the place of older originals; properties of units come before
+//! released; interrupts get their CPUs back; the kubelet's present wishes take the place of older originals; properties of units come before
 //! files, because restoring the files shows what systemd makes of them.
 //! Invariants: a record beside the journal that cannot be used is in the report and blocks nothing else; an
 //! entry leaves a record only when the journal has it.
@@ -29,9 +29,10 @@ use crate::{
     brake::undo as brake,
     cpuset::{CpusetTree, ManagedFile},
     in_the_making::{LeftBehind, left_behind, renewed},
+    interrupts,
     journal::{
         BrakeRecord, DriftRecord, Entry, EntryKey, Journal, JournalContents, JournalError, LeftMaking,
-        LeftPins, MakingRecord, NotedPins, PinsRecord, RecordedBrakes,
+        LeftPins, MakingRecord, NotedPins, PinsRecord, RecordedBrakes, RecordedInterrupts,
     },
     pins,
     units::{self as properties, UnitProperties, restore::SystemdOrReason},
@@ -64,6 +65,7 @@ pub struct RestoreSurvey<'a> {
     journal: JournalContents,
     pending: LeftBehind,
     brakes: Result<RecordedBrakes, JournalError>,
+    interrupts: Result<RecordedInterrupts, JournalError>,
     pins: BTreeMap<CgroupPath, NotedPins>,
     /// The restore is about this cgroup and those below it; about all if absent.
     top: Option<CgroupPath>,
@@ -92,8 +94,9 @@ impl<'a> RestoreSurvey<'a> {
         }
         journal.entries.extend(renewed(&journal.entries, &pending.renewed));
         let brakes = BrakeRecord::read(state_dir);
+        let interrupts = interrupts::recorded(state_dir);
         let pins = PinsRecord::left(state_dir, boot_id.as_deref()).pins;
-        Ok(Self { state_dir, boot_id, journal, pending, brakes, pins, top: None })
+        Ok(Self { state_dir, boot_id, journal, pending, brakes, interrupts, pins, top: None })
     }
 
     /// Contents of the journal, with the entries of pending containers; only of the part that is restored.
@@ -127,6 +130,7 @@ impl<'a> RestoreSurvey<'a> {
             && self.journal.damaged.is_empty()
             && self.pending_report() == RestoreReport::default()
             && self.brakes.as_ref().is_ok_and(RecordedBrakes::is_empty)
+            && (self.top.is_some() || self.interrupts.as_ref().is_ok_and(RecordedInterrupts::is_empty))
     }
 
     /// Reports what [`Self::carry_out`] would do. Needs no lock, so it works while a daemon runs.
@@ -140,8 +144,9 @@ impl<'a> RestoreSurvey<'a> {
             properties::restore::preview(systemd, boot_id, &self.journal)
         });
         let slowed = usable(brake::preview(sources.tree, boot_id, self.state_dir, self.top.as_ref()));
+        let interrupts = self.put_interrupts_back(sources.host, true);
         let files = preview(sources.tree, boot_id, &self.journal);
-        pending.and(unread).and(slowed).and(units).and(files)
+        pending.and(unread).and(slowed).and(units).and(interrupts).and(files)
     }
 
     /// Restores, under the journal's lock. Errors of single files and records are in the report.
@@ -163,6 +168,7 @@ impl<'a> RestoreSurvey<'a> {
                 BrakeRelease::Release => self.release_brakes(sources.tree),
                 BrakeRelease::LeaveToDaemon => RestoreReport::default(),
             })
+            .and(self.put_interrupts_back(sources.host, false))
             .and(self.put_back(sources, &mut journal));
         Ok(report)
     }
@@ -234,6 +240,19 @@ impl<'a> RestoreSurvey<'a> {
 
     fn release_brakes(&self, tree: &CpusetTree) -> RestoreReport {
         usable(brake::undo(tree, self.boot_id.as_deref(), self.state_dir, self.top.as_ref()))
+    }
+
+    /// Interrupts belong to no cgroup: a restore of one leaves them.
+    fn put_interrupts_back(&self, host: &HostRoot, is_preview: bool) -> RestoreReport {
+        if self.top.is_some() {
+            return RestoreReport::default();
+        }
+        let done = interrupts::put_back(host, self.boot_id.as_deref(), self.state_dir, is_preview);
+        usable(done.map(|(interrupts, damaged)| RestoreReport {
+            damaged,
+            interrupts,
+            ..RestoreReport::default()
+        }))
     }
 
     /// Restores properties of units, then files.
