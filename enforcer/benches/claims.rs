@@ -141,8 +141,12 @@ fn started(store: &ClaimStore, api: &Arc<PlayedApi>, places: &Arc<PlayedPlaces>)
     let stored = store.load("n1", "boot")?;
     ensure!(stored.damage.is_none(), "{:?}", stored.damage);
     store.tidy(&stored.ledger)?;
-    let settings =
-        DriverSettings { driver: DRIVER.to_owned(), missing: MissingAmounts::Refuse, share_exclusive: false };
+    let settings = DriverSettings {
+        driver: DRIVER.to_owned(),
+        missing: MissingAmounts::Refuse,
+        share_exclusive: false,
+        steers_interrupts: false,
+    };
     let (api, places): (Arc<dyn ClaimSource>, Arc<dyn ClaimPlaces>) =
         (Arc::clone(api) as _, Arc::clone(places) as _);
     let driver = ClaimDriver::new(settings, store.clone(), api, places, stored.ledger);

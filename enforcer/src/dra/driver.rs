@@ -57,6 +57,8 @@ pub struct DriverSettings {
     pub missing: MissingAmounts,
     /// Whether several pods may share exclusive CPUs.
     pub share_exclusive: bool,
+    /// Whether the daemon keeps interrupts off exclusive CPUs.
+    pub steers_interrupts: bool,
 }
 
 /// The claims of this node.

@@ -16,7 +16,7 @@ use std::{
 use enforcer_cluster::{ApiConnection, Backoff, send_if_different};
 use enforcer_core::{
     dra::{ClaimUid, DRIVER},
-    policy::{DraSettings, Policy},
+    policy::Policy,
 };
 use enforcer_host::HostRoot;
 use enforcer_runtime::dra::{DraPlugin, GrpcMethods, PluginRegistration, RegistrationNotice, serve};
@@ -144,7 +144,7 @@ impl DriverService {
                  their containers run on shared ones until the API server has been asked for the claims",
             )
         });
-        let settings = settings_of(dra);
+        let settings = settings_of(policy);
         let (connection, connected) = watch::channel(None);
         let source = Arc::new(LateClaims(connected));
         let driver = Arc::new(
@@ -228,11 +228,13 @@ impl DriverService {
     }
 }
 
-fn settings_of(dra: &DraSettings) -> DriverSettings {
+fn settings_of(policy: &Policy) -> DriverSettings {
+    let dra = &policy.dra;
     DriverSettings {
         driver: DRIVER.to_owned(),
         missing: dra.without_amounts,
         share_exclusive: dra.share_exclusive,
+        steers_interrupts: policy.steers_interrupts(),
     }
 }
 

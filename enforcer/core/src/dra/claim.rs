@@ -16,7 +16,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::{
-    ClaimCapacity, ClaimOptions, ClaimUid, DeviceName, PlaceAmounts,
+    ClaimCapacity, ClaimIrqs, ClaimOptions, ClaimUid, DeviceName, PlaceAmounts,
     field::{Field, FieldError, shown},
 };
 
@@ -166,6 +166,11 @@ impl ClaimAllocation {
     pub(super) fn takes_cpus(&self) -> bool {
         let takes = |result: &ClaimResult| result.consumed.amounts().is_none_or(|amounts| amounts.cpus > 0);
         self.results.iter().any(takes)
+    }
+
+    /// Does it want interrupts of devices kept off its CPUs?
+    pub fn wants_no_interrupts(&self) -> bool {
+        self.takes_cpus() && self.results.iter().any(|result| result.options.irqs() == ClaimIrqs::Away)
     }
 
     /// Can several pods use it?

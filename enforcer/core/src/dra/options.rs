@@ -90,7 +90,7 @@ choice! {
     }
 }
 choice! {
-    /// Whether exclusive CPUs are chosen away from interrupts of devices.
+    /// Whether interrupts of devices are kept off exclusive CPUs.
     ClaimIrqs {
         /// They are not.
         Leave = "leave",
@@ -188,10 +188,7 @@ impl ClaimOptions {
     /// The option whose value is known and has no effect in this version: it is refused, because a claim
     /// that is prepared would be believed to have it.
     pub(super) fn unsupported(self) -> Option<(&'static str, &'static str)> {
-        if self.widen() == ClaimWiden::Idle {
-            return Some(("widen", "`idle` is not supported by this version"));
-        }
-        (self.irqs() == ClaimIrqs::Away).then_some(("irqs", "`away` is not supported by this version"))
+        (self.widen() == ClaimWiden::Idle).then_some(("widen", "`idle` is not supported by this version"))
     }
 
     /// Where memory is; `claims_memory` says whether the claim has an amount of it. The default is strict

@@ -116,6 +116,14 @@ impl ClaimDriver {
                 shown(claim)
             ));
         }
+        // Prepared, it would be believed to have no interrupts.
+        if !is_known && allocation.wants_no_interrupts() && !self.settings.steers_interrupts {
+            return Err(format!(
+                "claim {}: irqs is `away`, and the daemon of this node keeps no interrupts off exclusive CPUs: \
+                 interrupts.mode is not enforce",
+                shown(claim)
+            ));
+        }
         if !is_known {
             let listed = self.runtime.wait(until).await;
             listed.map_err(|fault| format!("claim {}: {fault}", shown(claim)))?;

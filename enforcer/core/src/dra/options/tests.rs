@@ -71,11 +71,7 @@ fn value_without_effect_is_named_as_unsupported() {
         unsupported(json!({"widen": "idle"})),
         Some(("widen", "`idle` is not supported by this version"))
     );
-    assert_eq!(
-        unsupported(json!({"irqs": "away"})),
-        Some(("irqs", "`away` is not supported by this version"))
-    );
-    assert_eq!(unsupported(json!({"widen": "never", "irqs": "leave", "memory": "preferred"})), None);
+    assert_eq!(unsupported(json!({"widen": "never", "irqs": "away", "memory": "preferred"})), None);
 }
 
 proptest! {
