@@ -22,6 +22,7 @@ mod forty;
 mod full_disk;
 mod idle;
 mod image;
+mod interrupts;
 mod large;
 mod late;
 mod lifecycles;
@@ -197,6 +198,10 @@ pub const ALL: &[Scenario] = &[
         ..product("correct-restore-inherited", "2s", BALANCING_OFF, correct::restore_inherited)
     },
     Scenario { only_by_name: true, ..product("correct-drift", "2s", "", drift::repaired) },
+    Scenario {
+        only_by_name: true,
+        ..product("correct-interrupts", "2s", "", interrupts::leave_exclusive_cpus)
+    },
     Scenario { only_by_name: true, ..product("correct-partition", "2s", "", partition::keeps_strangers_out) },
     Scenario { only_by_name: true, ..product("correct-partition-refused", "2s", "", partition::refused) },
     Scenario { only_by_name: true, ..long("rebalance-four", "2s", BALANCING_OFF, rebalance::four) },

@@ -12,7 +12,7 @@ use crate::product::KEPT;
 const ALL_KEPT: u64 = 4 << 20;
 
 /// Reasons, and the scenarios without a recording for each.
-const UNKEPT: [(&str, &[&str]); 7] = [
+const UNKEPT: [(&str, &[&str]); 8] = [
     ("runs the product of another architecture", &["arm64-smoke"]),
     (
         "runs no daemon, but audits",
@@ -35,6 +35,7 @@ const UNKEPT: [(&str, &[&str]); 7] = [
     ),
     ("is about what its daemon publishes, which no recording has", &["node-published"]),
     ("is about calls of a kubelet, which no recording has", &["node-claimed"]),
+    ("is about interrupts, which no recording has", &["correct-interrupts"]),
     ("its daemon takes one turn, in which nothing can be done", &["degrade-one-node"]),
     ("its daemon is killed in its first turn, before that is recorded", &["correct-restore-after-kill"]),
     (
