@@ -4,6 +4,7 @@
 
 use enforcer_core::parse::{
     cmdline::{isolated_cpus, tickless_cpus},
+    interrupts::{interrupts, per_cpu_count},
     mask::mask,
     meminfo::meminfo,
     processors, scalar,
@@ -22,6 +23,8 @@ fuzz_target!(|text: &str| {
     let _ = scalar::distances(text);
     let _ = scalar::list::<NodeId>(text);
     let _ = meminfo(text);
+    let _ = interrupts(text);
+    let _ = per_cpu_count(text);
     if let Ok(set) = mask::<CpuId>(text) {
         assert!(set.iter().all(|cpu| cpu.0 <= MAX_ID));
     }

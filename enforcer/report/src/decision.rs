@@ -51,6 +51,10 @@ pub struct Explanation {
     /// Owner of its cpuset; `null` where no turn has looked at it.
     #[serde(default)]
     pub owner: Option<Ownership>,
+    /// Interrupts that were handled on its exclusive CPUs, or are of its devices, by the latest turn: one line
+    /// each.
+    #[serde(default)]
+    pub interrupts: Vec<String>,
     /// Oldest first.
     pub decisions: Vec<DecisionRecord>,
     /// Older decisions that are no longer remembered.
@@ -219,6 +223,9 @@ pub fn render(explanation: &Explanation, style: Style) -> String {
     if let Some(processes) = processes {
         text::hang(&mut out, "  processes ", &processes.line(), style.width);
     }
+    for line in &explanation.interrupts {
+        text::hang(&mut out, "  interrupts ", line, style.width);
+    }
     for record in decisions.iter().rev() {
         out.push('\n');
         decision(&mut out, record, *now_unix_ms, style);
@@ -350,6 +357,7 @@ mod tests {
             processes,
             declared: None,
             owner: None,
+            interrupts: Vec::new(),
             decisions: Vec::new(),
             forgotten: 0,
         };

@@ -74,6 +74,7 @@ pub fn turn(audit: Audit) -> TickReport {
         other_page_moves: None,
         runtime: None,
         claims: None,
+        interrupts: None,
         demotion: BTreeMap::new(),
         changes: None,
         entries: Vec::new(),

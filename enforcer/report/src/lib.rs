@@ -16,6 +16,7 @@ pub mod demotion;
 #[cfg(any(test, feature = "testing"))]
 #[expect(clippy::unwrap_used, clippy::missing_panics_doc, reason = "only tests use it")]
 pub mod fixture;
+pub mod interrupts;
 pub mod json;
 pub mod junit;
 pub mod metrics;

@@ -26,6 +26,7 @@ use super::{
     claims::ClaimsReport,
     counters::Counters,
     demotion::DemotionReport,
+    interrupts::InterruptReport,
     runtime::RuntimeReport,
     status::Paused,
     text::{escape, fit},
@@ -81,6 +82,8 @@ pub struct TickReport {
     pub runtime: Option<RuntimeReport>,
     /// Resource claims; `None` where the DRA driver is off.
     pub claims: Option<ClaimsReport>,
+    /// Interrupts of devices; `None` where no workload has exclusive CPUs or devices of its own.
+    pub interrupts: Option<InterruptReport>,
     /// Moves to slower memory and back.
     pub demotion: DemotionReport,
     /// Foreign cpuset writes and new memory policies since the turn before; `None` without a source.

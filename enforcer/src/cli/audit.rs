@@ -3,13 +3,22 @@
 //! One pass through discover, observe and the core. What a stage cannot see becomes a degraded entry
 //! of the report; only unreadable CPUs of the machine are an error.
 
-use std::{io::Write, path::PathBuf, time::Duration};
+use std::{
+    io::Write,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use enforcer_core::{
     audit::{Audit, AuditInputs, Baseline},
     declarations::Declarations,
     finding::{
-        AdvisedWrites, Finding, Judged, Rule, Severity, assess_with_writes, with_added, without_hindered,
+        AdvisedWrites, Finding, Judged, Rule, Severity, assess_with_writes, with_added, with_more,
+        without_hindered,
+    },
+    interrupts::{
+        InterruptClient, InterruptHistory, InterruptInputs, InterruptMode, InterruptTable, SteeredInterrupts,
+        assess_interrupts, declared_clients, irqbalance,
     },
     model::Model,
     owners::Owners,
@@ -18,7 +27,7 @@ use enforcer_core::{
     workload::CgroupPath,
 };
 use numa_placement::Inventory;
-use numa_topology::degraded::Degraded;
+use numa_topology::{Topology, degraded::Degraded};
 
 use super::{
     Exit, args, baseline,
@@ -32,7 +41,7 @@ use enforcer_act::{
     cpuset::CpusetTree,
     self_placed::{self, Depth},
 };
-use enforcer_host::{HostRoot, cgroup::CgroupLayout, topology::read_topology};
+use enforcer_host::{HostRoot, cgroup::CgroupLayout, interrupts::InterruptReader, topology::read_topology};
 use enforcer_report::{json, junit, metrics, page, rule_text, sarif, status::StatusReport, table};
 
 /// What an audit does.
@@ -72,6 +81,7 @@ pub(super) fn explain(rule: Rule, out: &mut dyn Write) -> anyhow::Result<Exit> {
 
 pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let (machine, degraded) = read_topology(&options.host)?;
+    let interrupts = AuditedInterrupts::begin(options);
     let mut seen = HostSnapshot::new(&options.host, options.sample, &options.policy, &machine, degraded);
     let model = Model::new(&machine, &seen.workloads, &seen.now, seen.before.as_ref());
     let policy = &options.policy;
@@ -90,6 +100,20 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         owners: &owners,
         declarations: &declarations,
     });
+    let clients = declared_clients(
+        &inventory.machine,
+        &seen.workloads,
+        &seen.now,
+        &model,
+        policy,
+        &declarations,
+        &owners,
+    );
+    if let Some(interrupts) = interrupts.filter(|_| !clients.is_empty()) {
+        let (more, degraded) = interrupts.end(&inventory.machine, &clients, irqbalance(&seen.now.tasks));
+        findings = with_more(findings, more);
+        seen.degraded.extend(degraded);
+    }
     seen.degraded.extend(name_hindered(options, &declarations, &writes, &mut findings));
     let is_page = options.format == args::AuditOutput::Html;
     let moves = (is_page && options.sample.is_some())
@@ -129,6 +153,42 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         crate::whole_file::replace(file, &whole)?;
     }
     Ok(Exit::of_audit(audit.summary.exit_code))
+}
+
+/// The interrupts of an audit: read before and after the time that it watches.
+struct AuditedInterrupts {
+    reader: InterruptReader,
+    before: Option<InterruptTable>,
+    begun: Instant,
+}
+
+impl AuditedInterrupts {
+    /// `None` where they are not wanted.
+    fn begin(options: &Options) -> Option<Self> {
+        if options.policy.interrupts.mode == InterruptMode::Off {
+            return None;
+        }
+        let mut reader = InterruptReader::new(&options.host);
+        let before = options.sample.and_then(|_| reader.read(0).ok());
+        Some(Self { reader, before, begun: Instant::now() })
+    }
+
+    fn end(
+        mut self,
+        machine: &Topology,
+        clients: &[InterruptClient],
+        irqbalance: Option<u32>,
+    ) -> (Vec<Finding>, Option<Degraded>) {
+        let read_ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let table = match self.reader.read(read_ns) {
+            Ok(table) => table,
+            Err(degraded) => return (Vec::new(), Some(degraded)),
+        };
+        let steered = SteeredInterrupts::new();
+        let inputs = InterruptInputs { machine, table: &table, clients, steered: &steered };
+        let history = InterruptHistory::default();
+        (assess_interrupts(&inputs, self.before.as_ref(), &history, irqbalance).findings, None)
+    }
 }
 
 /// Says of remedies what they would change of what processes have set themselves; returns what could not be

@@ -224,15 +224,21 @@ fn print(report: &RestoreReport, dry_run: bool, out: &mut dyn Write) -> std::io:
             "{cgroup}: a container is being made there with what its runtime was told: restore again once it runs"
         )?;
     }
-    let changes = |file: &&Restored| {
+    for one in &report.interrupts {
+        let name = format!("/proc/irq/{} smp_affinity_list", one.irq);
+        writeln!(out, "{}", result(&name, &one.original, &one.result))?;
+    }
+    let changes = |result: &&RestoreResult| {
         matches!(
-            file.result,
+            result,
             RestoreResult::PutBack { .. }
                 | RestoreResult::Widened { .. }
                 | RestoreResult::WouldPutBack { .. }
         )
     };
-    let files = units::count(report.files.iter().filter(changes).count(), "file");
+    let results = report.files.iter().map(|file| &file.result);
+    let results = results.chain(report.interrupts.iter().map(|one| &one.result));
+    let files = units::count(results.filter(changes).count(), "file");
     if dry_run {
         writeln!(out, "{files} to put back; nothing was written")
     } else {
@@ -242,8 +248,12 @@ fn print(report: &RestoreReport, dry_run: bool, out: &mut dyn Write) -> std::io:
 
 fn outcome(file: &Restored) -> String {
     let name = format!("{} {}", text::escape(file.cgroup.as_str()), file.file.name());
-    let original = shown(&file.original);
-    match &file.result {
+    result(&name, &file.original, &file.result)
+}
+
+fn result(name: &str, original: &str, result: &RestoreResult) -> String {
+    let original = shown(original);
+    match result {
         RestoreResult::PutBack { from } | RestoreResult::WouldPutBack { from } => {
             format!("{name}: `{}` -> `{original}`", shown(from))
         }

@@ -10,6 +10,7 @@ mod cgroups;
 mod confinement;
 mod dra;
 mod hardware;
+mod interrupts;
 mod kernel;
 mod kubelet;
 #[cfg(feature = "bpf")]
@@ -20,7 +21,7 @@ mod traffic;
 
 use std::{io, path::Path};
 
-use enforcer_core::{parse::scalar, policy::Policy, sample::HostSettings};
+use enforcer_core::{interrupts::InterruptMode, parse::scalar, policy::Policy, sample::HostSettings};
 
 use enforcer_host::HostRoot;
 use enforcer_report::{
@@ -49,6 +50,9 @@ pub fn examine(
     checks.extend(kubelet::checks(&policy.kubelet));
     if policy.dra.enabled {
         checks.extend(dra::checks(host, policy, &ask()));
+    }
+    if policy.interrupts.mode == InterruptMode::Enforce {
+        checks.push(interrupts::check(host));
     }
     checks.push(state::check(state_dir));
     Diagnosis { schema_version: DIAGNOSIS_SCHEMA_VERSION, checks }

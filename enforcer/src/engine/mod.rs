@@ -16,6 +16,7 @@ mod drift;
 mod early_turns;
 mod exposure;
 mod gate;
+mod interrupts;
 mod own_cpus;
 mod placed;
 mod rebalance;
@@ -56,12 +57,16 @@ pub use self::{
     demotion::{Demotion, demote},
     exposure::ResourceFiles,
     gate::{Gate, GatePass},
+    interrupts::InterruptParts,
     placed::{SharedLedger, published::LedgerSnapshot},
     source::{ForeignOwners, HostSource, LiveSource, SourceError, WakeFds},
     top::top_report,
     widening::{BrakeParts, ReliefSensors, Sensors, Widening, start as start_widening},
 };
-use self::{early_turns::EarlyTurns, own_cpus::OwnCpus, recording::TurnLog, self_placed::SelfPlacedLooks};
+use self::{
+    early_turns::EarlyTurns, interrupts::TurnInterrupts, own_cpus::OwnCpus, recording::TurnLog,
+    self_placed::SelfPlacedLooks,
+};
 use crate::{dra::ClaimTally, printer::Printer, publish::PredictionTally, record::Recorder};
 use enforcer_act::{
     Actuator, Applied, CurrentClaims as _, DryRunActuator, apply_plan, apply_plan_beside,
@@ -116,6 +121,7 @@ pub struct Engine {
     self_placed: SelfPlacedLooks,
     demotion: Demotion,
     recording: TurnLog,
+    interrupts: TurnInterrupts,
     /// The runtime was given answers that the latest turn did not know.
     overtaken: bool,
     /// Writes are blocked because the journal could not undo them.
@@ -182,6 +188,7 @@ impl Engine {
             self_placed: SelfPlacedLooks::default(),
             demotion: Demotion::default(),
             recording: TurnLog::default(),
+            interrupts: TurnInterrupts::default(),
             overtaken: false,
             journal_blocked: false,
             was_paused: false,
@@ -192,6 +199,11 @@ impl Engine {
     /// Sets where writes go when the policy allows them.
     pub fn set_actuator(&mut self, actuator: Box<dyn Actuator>) {
         self.actuator = Some(actuator);
+    }
+
+    /// Lets turns set CPUs of interrupts when the policy allows it.
+    pub fn allow_interrupts(&mut self, parts: InterruptParts) {
+        self.interrupts.allow(parts);
     }
 
     /// Disables writes for good.

@@ -17,6 +17,7 @@ use std::{
 use enforcer_core::{
     declarations::{Declarations, names_of},
     hosted::{Announced, CallOutcome, Containers, Cpuset, GrantRecord, PlacementNode, declare, exposed},
+    interrupts::InterruptClient,
     model::Model,
     owner::{KnownContainer, Owner, Ownership, OwnershipFacts, given_at_creation},
     owners::Owners,
@@ -25,7 +26,7 @@ use enforcer_core::{
     workload::{CgroupPath, Origin, QosClass, Workload, identify, printable},
 };
 use numa_placement::{ContainerRequest, Inventory};
-use numa_topology::{degraded::Degraded, set::CpuSet};
+use numa_topology::{Topology, degraded::Degraded, set::CpuSet};
 use tokio::sync::Notify;
 
 use super::{
@@ -245,6 +246,30 @@ impl SharedLedger {
             _ => None,
         };
         state.held.exclusive_without(own)
+    }
+
+    /// Containers with exclusive CPUs, and one more for those that are held for no container that is known.
+    pub(super) fn exclusive_clients(&self, machine: &Topology) -> Vec<InterruptClient> {
+        let state = self.lock();
+        let HeldResources { containers, allocations, .. } = &state.held;
+        let client = |cgroup: Option<&CgroupPath>, name: String, exclusive: CpuSet| InterruptClient {
+            cgroup: cgroup.cloned(),
+            name,
+            nodes: machine.nodes_of(&exclusive),
+            exclusive,
+            ..InterruptClient::default()
+        };
+        let granted = containers.cgroups().filter_map(|(cgroup, holder)| {
+            let exclusive = allocations.get(holder)?.exclusive.clone();
+            (!exclusive.is_empty()).then(|| client(Some(cgroup), holder.to_string(), exclusive))
+        });
+        let mut clients: Vec<InterruptClient> = granted.collect();
+        let known = clients.iter().fold(CpuSet::new(), |all, one| all.union(&one.exclusive));
+        let others = allocations.exclusive_cpus().difference(&known);
+        if !others.is_empty() {
+            clients.push(client(None, "claims and containers that start".to_owned(), others));
+        }
+        clients
     }
 
     /// Replaces the facts about other writers of cpusets.

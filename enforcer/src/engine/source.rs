@@ -8,6 +8,7 @@ use std::{
 
 use enforcer_core::{
     audit::AuditedHost,
+    interrupts::InterruptTable,
     owner::{Kubelet, LxcController, OwnSettings, UnitSetting},
     policy::Interest,
     sample::Sample,
@@ -30,6 +31,7 @@ use enforcer_host::{
     HostRoot,
     cgroup::CgroupLayout,
     host_facts::read_host,
+    interrupts::{InterruptReader, network_devices},
     lxc::read_lxc_controller,
     topology::read_topology,
     units::{read_units, units_of},
@@ -137,6 +139,14 @@ pub trait HostSource {
     ) -> (SelfPlacedWorkloads, Option<Degraded>) {
         Default::default()
     }
+    /// Interrupts of devices; `None` where they are not known.
+    fn interrupts(&mut self, _now_ns: u64) -> Option<Result<InterruptTable, Degraded>> {
+        None
+    }
+    /// PCI addresses of the network devices in the network namespace of a process, if it has one of its own.
+    fn network_devices(&self, _pid: u32) -> Vec<String> {
+        Vec::new()
+    }
     /// Facts about other writers on this host.
     fn others(&mut self) -> ForeignOwners {
         ForeignOwners::default()
@@ -162,6 +172,7 @@ pub struct LiveSource {
     asked_units: BTreeSet<UnitName>,
     set_by_us: OwnSettings,
     user_processes: UserProcesses,
+    interrupts: InterruptReader,
 }
 
 impl LiveSource {
@@ -169,10 +180,12 @@ impl LiveSource {
     pub fn new(host: HostRoot, layout: CgroupLayout, options: SamplerOptions) -> Self {
         let watch = CpusetWatch::new(layout.clone());
         let cgroups = CgroupWatch::new(layout.cpuset.clone(), WatchLimit::of(&host));
+        let interrupts = InterruptReader::new(&host);
         Self {
             host,
             layout,
             options,
+            interrupts,
             sampler: None,
             watch,
             cgroups,
@@ -312,6 +325,14 @@ impl HostSource for LiveSource {
         let cpuset = &self.layout.cpuset;
         let tree = CpusetTree::new(&cpuset.path, cpuset.v2).with_processes(&self.host.proc);
         self_placed::hindrances(&tree, writes, respects, depth)
+    }
+
+    fn interrupts(&mut self, now_ns: u64) -> Option<Result<InterruptTable, Degraded>> {
+        Some(self.interrupts.read(now_ns))
+    }
+
+    fn network_devices(&self, pid: u32) -> Vec<String> {
+        network_devices(&self.host, pid)
     }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {

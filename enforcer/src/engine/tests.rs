@@ -1,26 +1,38 @@
 //! Turns over a host that is data, with writes that go to a fixture tree.
 
+mod interrupts;
 mod recording;
 mod self_placed;
 mod steady;
 
-use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+};
 
 use enforcer_core::{
+    interrupts::InterruptTable,
     plan::OutcomeResult,
-    sample::{CgroupSample, NodeBytes, NodeSample},
+    sample::{CgroupSample, NodeBytes, NodeSample, TaskSample},
     workload::{CgroupPath, Origin, Workload},
 };
 use numa_topology::{id::NodeId, set::NodeSet, synth::Machine};
 
 use super::*;
 use enforcer_act::{fixture::Fixture, journal::fake_disk::FakeDisk};
-use enforcer_report::metrics::Metrics;
+use enforcer_host::interrupts::InterruptReader;
+use enforcer_report::{metrics::Metrics, tick::TickReport};
 
 const SECOND: u64 = 1_000_000_000;
 
 /// One workload with its memory on node 0 and its CPUs on node 1.
 struct Recorded {
+    interrupts: InterruptReader,
+    /// The cpuset of the workload names its CPUs.
+    named: Rc<Cell<bool>>,
+    /// irqbalance runs.
+    balanced: Rc<Cell<bool>>,
     broken: Rc<RefCell<Option<&'static str>>>,
     aimed: Rc<RefCell<BTreeMap<CgroupPath, NodeSet>>>,
 }
@@ -50,11 +62,29 @@ impl HostSource for Recorded {
         self.aimed.borrow_mut().clone_from(aims);
     }
 
+    fn interrupts(&mut self, now_ns: u64) -> Option<Result<InterruptTable, Degraded>> {
+        Some(self.interrupts.read(now_ns))
+    }
+
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {
         let mut sample = Sample { monotonic_ns: now_ns, ..Sample::default() };
+        if self.balanced.get() {
+            sample.tasks.push(TaskSample {
+                tid: 9,
+                pid: 9,
+                command: "irqbalance".into(),
+                cgroup: Some(CgroupPath::new("/system.slice/irqbalance.service")),
+                cpu: None,
+                cpus_allowed: None,
+                cpu_time_ns: None,
+                preferred_node: None,
+                faults_by_node: None,
+            });
+        }
         for workload in workloads {
             let bytes = NodeBytes { anon: 400 << 20, ..NodeBytes::default() };
             let cgroup = CgroupSample {
+                cpus: self.named.get().then(|| "4-7".parse().unwrap()),
                 cpus_effective: Some("4-7".parse().unwrap()),
                 mems_effective: Some("0-1".parse().unwrap()),
                 memory_by_node: Some(BTreeMap::from([(NodeId(0), bytes)])),
@@ -73,6 +103,8 @@ impl HostSource for Recorded {
 struct Rig {
     host: Fixture,
     engine: Engine,
+    named: Rc<Cell<bool>>,
+    balanced: Rc<Cell<bool>>,
     broken: Rc<RefCell<Option<&'static str>>>,
     aimed: Rc<RefCell<BTreeMap<CgroupPath, NodeSet>>>,
 }
@@ -84,10 +116,17 @@ fn rig(mode: Mode) -> Rig {
     let policy = Policy { mode, ..toml::from_str(text).unwrap() };
     let broken = Rc::new(RefCell::new(None));
     let aimed = Rc::new(RefCell::new(BTreeMap::new()));
-    let source = Recorded { broken: Rc::clone(&broken), aimed: Rc::clone(&aimed) };
+    let (named, balanced) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+    let source = Recorded {
+        interrupts: InterruptReader::new(&host.host()),
+        named: Rc::clone(&named),
+        balanced: Rc::clone(&balanced),
+        broken: Rc::clone(&broken),
+        aimed: Rc::clone(&aimed),
+    };
     let mut engine = Engine::new(Box::new(source), policy);
     engine.set_actuator(Box::new(host.actuator()));
-    Rig { host, engine, broken, aimed }
+    Rig { host, engine, named, balanced, broken, aimed }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, atomic::Ordering};
 use enforcer_core::{
     audit::{Audit, AuditInputs},
     declarations::Declarations,
-    finding::{Finding, Judged, Severity, assess, with_added},
+    finding::{Finding, Judged, Severity, assess, with_added, with_more},
     hosted::Containers,
     model::{Activity, Model},
     owner::OwnershipFacts,
@@ -32,6 +32,7 @@ use crate::{printer::Printer, version, wall_clock};
 use enforcer_act::{Applied, pages::PageMoveLimits};
 use enforcer_report::{
     counters::Counters,
+    interrupts::InterruptReport,
     status::Paused,
     tick::{ClusterEventTotals, ClusterPredictionTotals, Rebalanced, TICK_SCHEMA_VERSION, TickReport},
     widening::WideningReport,
@@ -52,6 +53,17 @@ struct AssessedHost {
     owners: Owners,
 }
 
+/// What the parts of a turn see.
+#[derive(Clone, Copy)]
+pub(super) struct TurnView<'a> {
+    pub(super) inventory: &'a Inventory,
+    pub(super) workloads: &'a [Workload],
+    pub(super) sample: &'a Sample,
+    pub(super) model: &'a Model,
+    pub(super) declarations: &'a Declarations,
+    pub(super) owners: &'a Owners,
+}
+
 /// What a turn has done.
 struct TurnResult {
     paused: Option<Paused>,
@@ -60,6 +72,7 @@ struct TurnResult {
     rebalanced: Option<Rebalanced>,
     outcomes: Vec<Outcome>,
     widening: Option<WideningReport>,
+    interrupts: Option<InterruptReport>,
 }
 
 impl Engine {
@@ -92,6 +105,17 @@ impl Engine {
             rebalance::report_moves(turn, &mut self.totals.rebalance)
         });
         self.source.aim(&decision.aims);
+        let view = TurnView {
+            inventory: &host.inventory,
+            workloads: &host.workloads,
+            sample: &host.sample,
+            model,
+            declarations,
+            owners: &assessed.owners,
+        };
+        let interrupts = self.look_at_interrupts(&view, is_paused, now_ns);
+        let findings = with_more(findings, interrupts.findings);
+        host.degraded.extend(interrupts.degraded);
         host.degraded.extend(drift::left_alone(&decision).chain(drift::without_partition(&decision)));
         let degraded = std::mem::take(&mut host.degraded);
         let audit = self.audit(&host, &assessed, with_added(findings, &widened), degraded);
@@ -106,7 +130,8 @@ impl Engine {
         let widening = self.guard(guarded, declarations, &host.workloads, waiting, is_paused);
         self.count(&applied, &host.sample);
         let outcomes = applied.outcomes;
-        let result = TurnResult { paused, audit, decision, rebalanced, outcomes, widening };
+        let interrupts = interrupts.report;
+        let result = TurnResult { paused, audit, decision, rebalanced, outcomes, widening, interrupts };
         let report = self.report(&host, &assessed, result, now_ns);
         self.before = Some(host.sample);
         self.early_turns.after(next);
@@ -220,7 +245,7 @@ impl Engine {
         begun_ns: u64,
     ) -> TickReport {
         let ObservedHost { inventory, workloads, sample, .. } = host;
-        let TurnResult { paused, audit, decision, rebalanced, outcomes, widening } = result;
+        let TurnResult { paused, audit, decision, rebalanced, outcomes, widening, interrupts } = result;
         TickReport {
             schema_version: TICK_SCHEMA_VERSION,
             mode: if self.may_write() { Mode::Enforce } else { Mode::Observe },
@@ -238,6 +263,7 @@ impl Engine {
             other_page_moves: sample.other_page_moves.clone(),
             runtime: self.placed.take_report(),
             claims: self.claims.as_deref().map(|tally| self.placed.claims_report(tally.totals())),
+            interrupts,
             demotion: self.demotion.report(),
             changes: self.foreign_changes(sample),
             entries: assessed.declarations.entries(&self.policy, workloads),

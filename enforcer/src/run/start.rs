@@ -32,8 +32,8 @@ use crate::{
     config::Configured,
     dra::{DriverFaults, DriverService, DriverSocketFiles, OpenedDriver, hold_earlier_claims, no_driver},
     engine::{
-        BrakeParts, Engine, Gate, HostSource as _, LiveSource, ReliefSensors, ResourceFiles, Sensors,
-        SharedLedger, answer_calls, demote, start_widening,
+        BrakeParts, Engine, Gate, HostSource as _, InterruptParts, LiveSource, ReliefSensors, ResourceFiles,
+        Sensors, SharedLedger, answer_calls, demote, start_widening,
     },
     publish::{self, FeatureFile, NodeEvents, publish_node},
     record::{self, Recorder},
@@ -47,7 +47,9 @@ use enforcer_act::{
     actuator::read_boot_id,
     brake::undo::undo,
     cpuset::CpusetTree,
-    journal::{BrakeRecord, DriftRecord, JournalError, MakingRecord, PauseRecord, PinsRecord},
+    journal::{
+        BrakeRecord, DriftRecord, InterruptRecord, JournalError, MakingRecord, PauseRecord, PinsRecord,
+    },
     pages::{PageBudget, PageMoveLimits, Stop},
     restore::{self, RestoreResult},
     scratch,
@@ -423,6 +425,14 @@ fn may_write(
         let (record, left) = DriftRecord::open(&policy.state_dir, &boot_id, now_ns);
         engine.restore_drift_counts(record, left, now_ns);
     }
+    let is_left = InterruptRecord::read(&policy.state_dir).is_ok_and(|(left, _)| !left.is_empty());
+    let state_dir = policy.state_dir.clone();
+    engine.allow_interrupts(InterruptParts {
+        host: host.clone(),
+        state_dir,
+        boot_id: read_boot_id(host),
+        is_left,
+    });
     if layout.cpuset.v2 && scratch::is_on(host) {
         engine.add_degraded(kernel_demotion(&layout.cpuset.path, host));
     }

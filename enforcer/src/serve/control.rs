@@ -48,6 +48,7 @@ use enforcer_report::{
     decision::{
         DecisionState, DecisionSubject, DeclaredBy, EXPLANATION_SCHEMA_VERSION, Explanation, Processes,
     },
+    interrupts,
     status::{LatestTurn, ManagedWorkload, Paused, STATUS_SCHEMA_VERSION, StatusReport},
     widening::WideningReport,
 };
@@ -321,6 +322,10 @@ impl ControlState {
         };
         let owner = audited.iter().find(is_it);
         let owner = owner.and_then(|one| one.owner.clone());
+        let concerned = latest.as_ref().and_then(|turn| turn.interrupts.as_ref()).into_iter();
+        let concerned = concerned.flat_map(|report| &report.workloads);
+        let own = concerned.filter(|one| pid.is_none() && Some(&one.cgroup) == cgroup);
+        let interrupts = own.flat_map(interrupts::lines).collect();
         Ok(Explanation {
             schema_version: EXPLANATION_SCHEMA_VERSION,
             now_unix_ms: unix_ms(),
@@ -328,6 +333,7 @@ impl ControlState {
             processes: pid.map(|pid| Processes::of(vec![pid])),
             declared,
             owner,
+            interrupts,
             decisions: records,
             forgotten,
         })

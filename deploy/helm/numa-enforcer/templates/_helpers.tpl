@@ -134,6 +134,17 @@ id = {{ int .id }}
 exclusive_cpus = {{ int .exclusiveCpus }}
 {{- end }}
 {{ end -}}
+{{- if include "numa-enforcer.steersInterrupts" . }}
+[interrupts]
+mode = "enforce"
+{{ end -}}
+{{- end -}}
+
+{{/* Whether the daemon sets CPUs of interrupts (interrupts.enforce): any text means yes. */}}
+{{- define "numa-enforcer.steersInterrupts" -}}
+{{- if and .Values.interrupts.enforce (eq .Values.mode "enforce") -}}
+yes
+{{- end -}}
 {{- end -}}
 
 {{/* Whether the user's configuration has a section [kubelet]: any text means yes. */}}

@@ -16,6 +16,7 @@ mod demotion;
 mod family;
 mod gate;
 mod identity;
+mod interrupts;
 mod kernel_side;
 mod label;
 mod machine;

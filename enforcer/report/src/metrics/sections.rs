@@ -1,8 +1,8 @@
 //! Sections of metrics with their sources: for announcement, and for docs/metrics.md.
 
 use super::{
-    claims, daemon, decisions, demotion, family::Family, gate, identity, kernel_side, machine, moves,
-    pressure, rebalance, runtime, scheduler, widening, workloads,
+    claims, daemon, decisions, demotion, family::Family, gate, identity, interrupts, kernel_side, machine,
+    moves, pressure, rebalance, runtime, scheduler, widening, workloads,
 };
 
 /// Metrics that come from the same place.
@@ -16,7 +16,7 @@ pub(super) struct Section {
 }
 
 /// Metrics of a daemon.
-pub(super) fn sections() -> [Section; 14] {
+pub(super) fn sections() -> [Section; 15] {
     let counted = || kernel_side::COUNTED.into_iter().chain(moves::COUNTED);
     let of_all = counted().map(|one| one.all).collect();
     let of_each = counted().map(|one| one.each).chain([&workloads::COUNTERS_OMITTED as &Family]).collect();
@@ -95,6 +95,12 @@ pub(super) fn sections() -> [Section; 14] {
             title: "Resource claims",
             source: "The DRA driver, as of the latest turn; counted since the daemon started. Absent where `dra.enabled` is off.",
             families: claims::ALL.to_vec(),
+        },
+        Section {
+            title: "Interrupts of devices",
+            source: "`/proc/interrupts` of the latest two turns, summed since the daemon started. Absent while no workload has \
+                 exclusive CPUs or devices of its own, and where `interrupts.mode` is `off`.",
+            families: interrupts::ALL.to_vec(),
         },
         Section { title: "The daemon", source: "The daemon itself.", families: daemon::ALL.to_vec() },
     ]

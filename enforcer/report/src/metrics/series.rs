@@ -9,7 +9,7 @@ use prometheus::proto::MetricFamily;
 use super::{
     claims, daemon, decisions, demotion,
     family::{CounterScope, Scrape},
-    kernel_side,
+    interrupts, kernel_side,
     label::Labels,
     machine, moves, pressure, rebalance, runtime, widening, workloads,
 };
@@ -42,5 +42,6 @@ pub(super) fn collect(report: &TickReport, workload_counters: bool) -> Vec<Metri
     rebalance::put(report, &mut scrape);
     runtime::put(report.runtime.as_ref(), &mut scrape);
     claims::put(report.claims.as_ref(), &mut scrape);
+    interrupts::put(report.interrupts.as_ref(), &mut scrape);
     scrape.into_families()
 }

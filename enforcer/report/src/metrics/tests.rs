@@ -27,6 +27,7 @@ use crate::{
     counters::Counters,
     demotion::{LatestRound, TierMoves},
     fixture,
+    interrupts::{InterruptReport, InterruptTotals},
     runtime::{AnswerTimes, RuntimeLink, RuntimeReport},
     tick::{ClusterEventTotals, ClusterPredictionTotals, ContainerNames, Rebalanced, TickTotals},
     widening::{BrakeUse, WideningReport},
@@ -537,6 +538,7 @@ fn full() -> TickReport {
     report.demotion = [(CgroupPath::new("/a"), moves)].into();
     report.runtime = Some(runtime());
     report.claims = Some(claims());
+    report.interrupts = Some(interrupts());
     report
 }
 
@@ -609,6 +611,33 @@ fn a_runtime_is_told_of_where_one_was_looked_for() {
         Some(RuntimeReport { link: RuntimeLink::Down { reason: "gone".into() }, ..RuntimeReport::default() });
     assert!(render(down).contains("numa_enforcer_nri_up 0"));
     assert!(!render(report(Vec::new())).contains("nri_"));
+}
+
+fn interrupts() -> InterruptReport {
+    let totals = InterruptTotals {
+        by_node: BTreeMap::from([(NodeId(0), 70), (NodeId(1), 9)]),
+        on_exclusive: BTreeMap::from([(NodeId(0), 0), (NodeId(1), 9)]),
+        set: 3,
+        refused: 1,
+    };
+    InterruptReport { irqbalance: Some(7), set: 2, totals, ..InterruptReport::default() }
+}
+
+#[test]
+fn interrupts_are_told_by_node_and_writes_by_their_ends() {
+    let text = render(full());
+    for line in [
+        "interrupts_total{numa_node=\"0\"} 70",
+        "exclusive_cpu_interrupts_total{numa_node=\"0\"} 0",
+        "exclusive_cpu_interrupts_total{numa_node=\"1\"} 9",
+        "interrupts_set 2",
+        "interrupt_writes_total{result=\"applied\"} 3",
+        "interrupt_writes_total{result=\"failed\"} 1",
+        "irqbalance_running 1",
+    ] {
+        assert!(text.contains(&format!("\nnuma_enforcer_{line}\n")), "{line} in {text}");
+    }
+    assert!(!render(report(Vec::new())).contains("numa_enforcer_interrupt"));
 }
 
 #[test]

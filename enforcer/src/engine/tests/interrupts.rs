@@ -1,0 +1,83 @@
+use std::fs;
+
+use enforcer_core::{finding::Rule, interrupts::InterruptMode};
+
+use super::*;
+
+impl Rig {
+    fn put(&self, path: &str, text: &str) {
+        let path = self.host.host().proc.as_path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// CPUs of the one interrupt after a turn.
+    fn after_turn(&mut self, seconds: u64) -> (String, TickReport) {
+        let report = self.engine.turn(seconds * SECOND).unwrap();
+        let path = self.host.host().proc.join("irq/24/smp_affinity_list");
+        (fs::read_to_string(path.as_path()).unwrap(), report)
+    }
+}
+
+/// The workload has CPUs 4-7, and interrupt 24 may be handled anywhere.
+fn with_interrupt(mode: Mode, interrupts: InterruptMode) -> Rig {
+    let mut rig = rig(mode);
+    rig.named.set(true);
+    rig.put("interrupts", "     CPU0 CPU5\n 24:  1  100  PCI-MSI 1-edge eth0\n");
+    rig.put("irq/24/smp_affinity_list", "0-7\n");
+    rig.engine.policy.interrupts.mode = interrupts;
+    let (host, state_dir) = (rig.host.host(), rig.host.state_dir());
+    let parts = InterruptParts { host, state_dir, boot_id: Some("boot-1".into()), is_left: false };
+    rig.engine.allow_interrupts(parts);
+    rig
+}
+
+#[test]
+fn interrupts_leave_exclusive_cpus_and_come_back_when_the_setting_ends() {
+    let mut rig = with_interrupt(Mode::Enforce, InterruptMode::Enforce);
+    let (cpus, report) = rig.after_turn(1);
+    // The turn itself gives it CPUs 0-1, which its sample does not show yet.
+    assert_eq!(cpus, "2-3\n");
+    let seen = report.interrupts.unwrap();
+    assert_eq!((seen.set, seen.totals.set), (1, 1));
+    // It still comes there: what the chip sends is counted, and told.
+    rig.put("interrupts", "     CPU0 CPU5\n 24:  1  200  PCI-MSI 1-edge eth0\n");
+    let (cpus, report) = rig.after_turn(11);
+    assert_eq!(cpus, "2-3\n");
+    let seen = report.interrupts.unwrap();
+    assert_eq!((seen.totals.set, seen.totals.on_exclusive[&NodeId(1)]), (1, 100));
+    assert!(report.audit.findings.iter().any(|one| one.rule == Rule::ExclusiveCpuInterrupts));
+    assert_eq!(seen.workloads[0].on_exclusive, ["interrupt 24 (PCI-MSI 1-edge eth0): 100 on CPU 5 in 10 s"]);
+    rig.engine.policy.interrupts.mode = InterruptMode::Observe;
+    let (cpus, report) = rig.after_turn(21);
+    assert_eq!(cpus, "0-7\n");
+    assert_eq!(report.interrupts.unwrap().set, 0);
+}
+
+#[test]
+fn interrupts_stay_where_nothing_is_enforced() {
+    for (mode, interrupts, told) in [
+        (Mode::Enforce, InterruptMode::Off, false),
+        (Mode::Enforce, InterruptMode::Observe, true),
+        (Mode::Observe, InterruptMode::Enforce, true),
+    ] {
+        let mut rig = with_interrupt(mode, interrupts);
+        rig.after_turn(1);
+        let (cpus, report) = rig.after_turn(11);
+        assert_eq!(cpus, "0-7\n", "{mode} {interrupts:?}");
+        assert_eq!(report.interrupts.is_some(), told, "{mode} {interrupts:?}");
+    }
+    // A pause counts as well.
+    let mut rig = with_interrupt(Mode::Enforce, InterruptMode::Enforce);
+    rig.engine.gate().close(None);
+    assert_eq!(rig.after_turn(1).0, "0-7\n");
+}
+
+#[test]
+fn beside_irqbalance_nothing_is_set() {
+    let mut rig = with_interrupt(Mode::Enforce, InterruptMode::Enforce);
+    rig.balanced.set(true);
+    let (cpus, report) = rig.after_turn(1);
+    assert_eq!(cpus, "0-7\n");
+    assert!(report.audit.degraded.iter().any(|one| one.source == "interrupts:irqbalance"));
+}
