@@ -1,4 +1,4 @@
-//! Interrupts of devices: `/proc/interrupts`, `/proc/irq`, `/sys/kernel/irq`, and the PCI devices they are of.
+//! Interrupts of devices: `/proc/interrupts`, `/proc/irq`, `/sys/kernel/irq`, and their PCI devices.
 //!
 //! Problem: some files must be read at each look (counts, CPUs), the rest is the same for as long as an
 //! interrupt lives, and there are hundreds. Idea: the reader keeps what lasts, and reads it again when the
@@ -33,7 +33,7 @@ const MOST_NETWORK_DEVICES: usize = 64;
 const FILE_LIMIT: u64 = 64 << 10;
 /// `statfs(2)` of sysfs.
 const SYSFS_MAGIC: u64 = 0x6265_6572;
-/// Where a pod has the host's `/proc/irq` and `/proc/interrupts`, which its own `/proc` has read-only or masked.
+/// Where a pod has the host's `/proc/irq` and `/proc/interrupts`: its own are read-only or masked.
 const MOUNTED: &str = "/host/proc";
 
 /// Reader of one host.

@@ -51,8 +51,7 @@ pub struct Explanation {
     /// Owner of its cpuset; `null` where no turn has looked at it.
     #[serde(default)]
     pub owner: Option<Ownership>,
-    /// Interrupts that were handled on its exclusive CPUs, or are of its devices, by the latest turn: one line
-    /// each.
+    /// Interrupts on its exclusive CPUs, or of its devices, by the latest turn: one line each.
     #[serde(default)]
     pub interrupts: Vec<String>,
     /// Oldest first.

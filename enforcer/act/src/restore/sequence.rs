@@ -6,7 +6,8 @@
 //! [`preview`](RestoreSurvey::preview) reports what a restore would do, and
 //! [`carry_out`](RestoreSurvey::carry_out) does it under the journal's lock.
 //! Order: the journal takes over the records of pending containers and of pins; slowed workloads are
-//! released; interrupts get their CPUs back; the kubelet's present wishes take the place of older originals; properties of units come before
+//! released; interrupts get their CPUs back; the kubelet's present wishes take the place of older originals;
+//! properties of units come before
 //! files, because restoring the files shows what systemd makes of them.
 //! Invariants: a record beside the journal that cannot be used is in the report and blocks nothing else; an
 //! entry leaves a record only when the journal has it.

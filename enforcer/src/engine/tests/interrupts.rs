@@ -1,3 +1,5 @@
+//! Interrupts in turns: what is set, told and given back, and what keeps the daemon from it.
+
 use std::fs;
 
 use enforcer_core::{finding::Rule, interrupts::InterruptMode};
