@@ -1,7 +1,8 @@
 //! `/proc/interrupts`: one line for each interrupt, one column for each online CPU.
 //!
 //! Lines without a number (`NMI`, `LOC`, ...) are counts of the CPUs themselves, and are left out. Zero
-//! counts are left out too: a large machine has hundreds of interrupts on hundreds of CPUs, nearly all of them 0.
+//! counts are left out too: a large machine has hundreds of interrupts on hundreds of CPUs, nearly all of
+//! them 0.
 
 use super::ParseError;
 use numa_topology::id::CpuId;
