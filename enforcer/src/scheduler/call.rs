@@ -1,7 +1,8 @@
 //! A call of kube-scheduler as it comes: when, and its body.
 //!
 //! Invariants: kube-scheduler's time runs from the head of a request on, so that is when a call arrives. A
-//! body ends within [`READING`]: a client that sends one byte after another holds its connection no longer.
+//! body ends within [`READING`]: a client that sends one byte after another holds its connection no longer. A
+//! fixed number of bodies is in memory at a time; the others wait.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -9,12 +10,19 @@ use axum::{
     body::Bytes,
     extract::{FromRequest, Request},
 };
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 
 use super::service::Unanswered;
 
 /// Longest time that a body takes: kube-scheduler gives up after 5 s unless it is told otherwise.
 pub(super) const READING: Duration = Duration::from_secs(15);
+
+/// Bodies that are read at a time. Each is bounded, and all of them together are far below the memory of the
+/// pod.
+static READERS: Semaphore = Semaphore::const_new(48);
 
 /// A call, or why it cannot be read.
 pub(super) struct IncomingCall {
@@ -27,7 +35,11 @@ impl<S: Send + Sync> FromRequest<S> for IncomingCall {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Infallible> {
         let arrived = Instant::now();
-        let body = match timeout(READING, Bytes::from_request(request, state)).await {
+        let read = async {
+            let _place = READERS.acquire().await;
+            Bytes::from_request(request, state).await
+        };
+        let body = match timeout(READING, read).await {
             Ok(read) => read.map_err(Unanswered::Unread),
             Err(_elapsed) => Err(Unanswered::TooSlow),
         };

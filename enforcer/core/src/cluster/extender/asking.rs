@@ -103,7 +103,8 @@ impl Extender {
     /// The answers of these nodes, in their order.
     pub(super) fn ask_all(&mut self, pod: &PodObject, names: &[String], now: Millis) -> Vec<NodeReport> {
         let kind = self.kinds.number(PodKind::of(&pod.request));
-        let may_have_place = self.pods.contains_key(&pod.uid) || self.claims.has(&pod.uid);
+        let is_expected = || self.claims.has(&pod.uid) || self.attempts.node_of(&pod.uid).is_some();
+        let may_have_place = self.pods.contains_key(&pod.uid) || is_expected();
         let question = Question { pod, kind, binder: self.settings.binder, may_have_place, now };
         let unseen = NodeReport {
             answer: Arc::new(question.put_to(&NodeView::default())),
@@ -144,18 +145,19 @@ impl Extender {
     }
 
     /// The nodes to ask, and for each of the open ones the position of the one that answers for it: of nodes
-    /// in the same situation that is the first.
+    /// in the same situation that is the first. One that is named twice is asked once.
     fn representatives<'a>(
         &self,
         question: Question<'_>,
         open: &[(usize, &'a String)],
     ) -> (Vec<&'a String>, Vec<usize>) {
-        let mut first_in = BTreeMap::new();
+        let (mut first_in, mut named) = (BTreeMap::new(), BTreeMap::new());
         let mut asked = Vec::new();
         let answered_by = open.iter().map(|(_, name)| {
             let next = asked.len();
             let situation = self.nodes.get(*name).and_then(|node| node.situation(question));
             let by = situation.map_or(next, |situation| *first_in.entry(situation).or_insert(next));
+            let by = *named.entry(*name).or_insert(by);
             if by == next {
                 asked.push(*name);
             }

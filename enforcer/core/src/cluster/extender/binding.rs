@@ -19,6 +19,13 @@ use crate::cluster::{
     view::{Millis, PredictedPlace, UnknownNode, Verdict, may_concern},
 };
 
+/// Time after the end of a pod for which its prediction waits for a state that covers it: a kubelet's refusal
+/// is shown by the API first.
+const PREDICTED: Millis = 60_000;
+
+/// Refusals by the kubelet's managers (`pkg/kubelet/lifecycle`); others have no part in a prediction.
+const OF_MANAGERS: [&str; 3] = ["TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"];
+
 /// Time after which a binding without a reply cannot land any more: the API server gives a request 60 s.
 const SETTLES: Millis = 120_000;
 
@@ -100,6 +107,8 @@ struct Claim {
     begun: Millis,
     /// Whether a binding to the node had no reply.
     may_land: bool,
+    /// Whether managers of a node may have a say about the pod; the order of others does not matter.
+    may_concern: bool,
 }
 
 /// Where a claimed pod should be.
@@ -108,8 +117,10 @@ struct Prediction {
     pod: String,
     node: String,
     place: PredictedPlace,
-    /// Uids of the pods that held something there: if one of them ends, the place may be another one.
+    /// Uids of the bound pods that held something there: if one of them ends, the place may be another one.
     beside: BTreeSet<String>,
+    /// When the pod ended.
+    ended: Option<Millis>,
 }
 
 /// Outcome of a prediction.
@@ -127,7 +138,8 @@ pub(super) enum PredictionOutcome {
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     by_uid: BTreeMap<String, Vec<Claim>>,
-    /// Pods with unsettled claims by node: the order of bindings there is open.
+    /// Pods with unsettled claims by node, of those that managers may have a say about: the order of bindings
+    /// there is open.
     unsettled: BTreeMap<String, BTreeSet<String>>,
     predictions: BTreeMap<String, Prediction>,
 }
@@ -173,13 +185,28 @@ impl Extender {
         }
         let request = attempt.request.clone();
         // Its place is claimed now, here or elsewhere.
-        self.release(uid);
+        let was_on = self.take_back(uid);
+        let claimed = self.claim_on(uid, name, &request, now);
+        if was_on.is_some_and(|was_on| claimed.is_err() || was_on != name) {
+            self.parked.help();
+        }
+        claimed
+    }
+
+    /// Claims the pod's place, if the node has one.
+    fn claim_on(
+        &mut self,
+        uid: &str,
+        name: &str,
+        request: &PodRequest,
+        now: Millis,
+    ) -> Result<BindTicket, BindRefusal> {
         let verdict = match self.nodes.get_mut(name) {
-            Some(node) => match node.view.commit(uid, &request, now) {
+            Some(node) => match node.view.commit(uid, request, now) {
                 Verdict::Unknown(UnknownNode::NoState)
                     if !node.has_published && self.settings.allows_unknown_nodes =>
                 {
-                    node.view.claim(uid, &request);
+                    node.view.claim(uid, request);
                     Verdict::NotConcerned
                 }
                 verdict => verdict,
@@ -194,13 +221,14 @@ impl Extender {
                 let revision = model.map(|model| model.revision).unwrap_or_default();
                 let decision = PlacementDecision::new(name, revision, &place);
                 let view = self.nodes.get(name).map(|node| &node.view);
-                let held = view.into_iter().flat_map(|view| view.allocations().iter());
+                let held = view.into_iter().flat_map(|view| view.bound_allocations().iter());
                 let beside = held.map(|(holder, _)| holder.pod().uid.clone()).filter(|other| other != uid);
                 let prediction = Prediction {
                     pod: request.name.to_string(),
                     node: name.to_owned(),
                     place,
                     beside: beside.collect(),
+                    ended: None,
                 };
                 self.claims.predictions.insert(uid.to_owned(), prediction);
                 Some(decision)
@@ -208,7 +236,7 @@ impl Extender {
             Verdict::Refused(group, _) => return Err(BindRefusal::NoPlace(group.into())),
             Verdict::Unknown(why) => return Err(BindRefusal::NoPlace((&why).into())),
         };
-        self.claims.begin(uid, name, &request, now);
+        self.claims.begin(uid, name, request, now);
         Ok(BindTicket { decision })
     }
 
@@ -216,7 +244,12 @@ impl Extender {
     pub fn end_bind(&mut self, binding: PodBinding<'_>, end: BindEnd) {
         let PodBinding { uid, node } = binding;
         match end {
-            BindEnd::Bound => self.claims.set(uid, node, ClaimState::Bound),
+            BindEnd::Bound => {
+                if self.claims.are_unsettled_on(node, "") {
+                    self.parked.help();
+                }
+                self.claims.set(uid, node, ClaimState::Bound);
+            }
             BindEnd::Unknown => self.claims.set(uid, node, ClaimState::Unsettled),
             // An earlier binding to the node without a reply may still land.
             BindEnd::Refused if self.claims.may_land(uid, node) => {
@@ -293,7 +326,8 @@ impl Claims {
             Some((uid.clone(), prediction))
         };
         let held = taken.pods.iter().filter_map(|pod| Some((predicted(&pod.uid)?, Some(pod))));
-        let rejected = taken.rejected.iter().filter_map(|pod| Some((predicted(&pod.uid)?, None)));
+        let rejected = taken.rejected.iter().filter(|pod| OF_MANAGERS.contains(&pod.reason.as_str()));
+        let rejected = rejected.filter_map(|pod| Some((predicted(&pod.uid)?, None)));
         let is_there = |uid: &String| {
             taken.pods.iter().any(|pod| pod.uid == *uid || pod.mirror_of.as_ref() == Some(uid))
         };
@@ -311,6 +345,19 @@ impl Claims {
     /// Number of claims whose binding had no reply.
     pub(super) fn unsettled_claims(&self) -> usize {
         self.unsettled.values().map(BTreeSet::len).sum()
+    }
+
+    /// Notes the end of a pod: a state that covers it may still come.
+    pub(super) fn end_prediction(&mut self, uid: &str, now: Millis) {
+        if let Some(prediction) = self.predictions.get_mut(uid) {
+            prediction.ended.get_or_insert(now);
+        }
+    }
+
+    /// Drops predictions about pods that have ended some time ago.
+    pub(super) fn tick(&mut self, now: Millis) {
+        let is_open = |at: Millis| now.saturating_sub(at) < PREDICTED;
+        self.predictions.retain(|_, prediction| prediction.ended.is_none_or(is_open));
     }
 
     pub(super) fn forget_prediction(&mut self, uid: &str) {
@@ -336,7 +383,8 @@ impl Claims {
         let claims = self.by_uid.entry(uid.to_owned()).or_default();
         claims.retain(|claim| claim.node != node);
         let pod = (request.name.namespace.clone(), request.name.name.clone());
-        claims.push(Claim { node: node.to_owned(), state: ClaimState::OnItsWay, pod, begun, may_land });
+        let (node_name, state, may_concern) = (node.to_owned(), ClaimState::OnItsWay, may_concern(request));
+        claims.push(Claim { node: node_name, state, pod, begun, may_land, may_concern });
         self.note_unsettled(uid, node);
     }
 
@@ -373,7 +421,8 @@ impl Claims {
     }
 
     fn note_unsettled(&mut self, uid: &str, node: &str) {
-        let is_unsettled = |claim: &Claim| claim.node == node && claim.state == ClaimState::Unsettled;
+        let is_unsettled =
+            |claim: &Claim| claim.node == node && claim.state == ClaimState::Unsettled && claim.may_concern;
         if self.of(uid).iter().any(is_unsettled) {
             self.unsettled.entry(node.to_owned()).or_default().insert(uid.to_owned());
         } else if let Some(pods) = self.unsettled.get_mut(node) {

@@ -83,8 +83,9 @@ impl Extender {
         let is_bound = self.pods.contains_key(&pod.uid);
         let is_late = self.attempts.is_overtaken(&pod.uid, number) || self.is_given_up(accepted, now);
         let may_hold = !is_bound && !is_late;
+        let mut was_on = None;
         if may_hold {
-            self.release(&pod.uid);
+            was_on = self.take_back(&pod.uid);
             self.attempts.begin(&pod.uid, number, &pod.request, now);
         }
         let said = self.ask_all(pod, nodes, now);
@@ -128,6 +129,9 @@ impl Extender {
                 answer.passed.sort_unstable();
             }
             (Binder::Scheduler, None) => {}
+        }
+        if was_on.is_some_and(|was_on| self.attempts.node_of(&pod.uid) != Some(&was_on)) {
+            self.parked.help();
         }
         answer
     }

@@ -32,7 +32,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use self::{
     asking::Kinds,
@@ -197,6 +197,11 @@ impl Extender {
         let pod_lists = self.pod_lists;
         let before = self.parked.are_waiting().then(|| node.view.taken(now));
         let came = node.view.pending();
+        let rules = |node: &ExtenderNode| {
+            let model = node.view.model()?;
+            Some((Arc::clone(&model.inventory), Arc::clone(&model.settings)))
+        };
+        let ruled = before.is_some().then(|| rules(node)).flatten();
         let Some(taken) = node.observe_state(object, pod_lists, now) else { return };
         node.view.share_parts(&mut self.parts);
         if let Some(before) = before
@@ -208,12 +213,17 @@ impl Extender {
         if node.view.pending() < came {
             self.parked.help_behind_earlier();
         }
+        if ruled.is_some() && rules(node) != ruled {
+            self.parked.help();
+        }
+        let mut is_wrong = false;
         for (uid, outcome) in self.claims.covered(&name, &taken) {
             match outcome {
                 PredictionOutcome::Right => self.tally.as_predicted += 1,
                 PredictionOutcome::Open => self.tally.unchecked += 1,
                 PredictionOutcome::Wrong(name) => {
-                    node.distrust(&name, now);
+                    // One pod that nothing has shown moves all that came behind it.
+                    node.distrust(&name, !std::mem::replace(&mut is_wrong, true), now);
                     self.tally.mispredicted.push(name);
                 }
             }
@@ -261,6 +271,7 @@ impl Extender {
         for uid in self.attempts.expired(now) {
             self.release(&uid);
         }
+        self.claims.tick(now);
         // Without any lease the daemons keep none.
         let has_all = self.leases_known && !self.leases.is_empty();
         let told = self.leases.by_server(now, server_now).filter(|_| has_all);
@@ -275,11 +286,15 @@ impl Extender {
 
     /// Gives up the reservation of a pod; its claims stay.
     fn release(&mut self, uid: &str) {
-        if let Some(name) = self.attempts.release(uid)
-            && let Some(node) = self.nodes.get_mut(&name)
-        {
-            node.view.release(uid);
+        if self.take_back(uid).is_some() {
             self.parked.help();
         }
+    }
+
+    /// The same for a pod that may get the place again at once: its node.
+    fn take_back(&mut self, uid: &str) -> Option<String> {
+        let name = self.attempts.release(uid)?;
+        self.nodes.get_mut(&name)?.view.release(uid);
+        Some(name)
     }
 }

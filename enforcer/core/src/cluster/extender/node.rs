@@ -197,11 +197,13 @@ impl ExtenderNode {
         was_unread
     }
 
-    /// Gives no answer for a while: a prediction about this pod was wrong.
-    pub(super) fn distrust(&mut self, pod: &str, now: Millis) {
+    /// Gives no answer for a while: a prediction about this pod was wrong, and it is the first one of a state.
+    pub(super) fn distrust(&mut self, pod: &str, is_first: bool, now: Millis) {
         let why = format!("what it gave to pod {pod} is not what was predicted");
         self.distrusted = Some((now.saturating_add(DISTRUST), why));
-        self.wrong_at.push_back(now);
+        if is_first {
+            self.wrong_at.push_back(now);
+        }
         if self.wrong_at.len() > WRONG_OFTEN {
             self.wrong_at.pop_front();
         }
@@ -209,9 +211,13 @@ impl ExtenderNode {
         self.show_fault();
     }
 
-    fn judge_predictions(&mut self, now: Millis) {
+    /// Returns whether pods no longer go there one at a time.
+    fn judge_predictions(&mut self, now: Millis) -> bool {
+        let was_often = self.wrong_at.len() >= WRONG_OFTEN;
         self.wrong_at.retain(|at| now.saturating_sub(*at) < REMEMBERED);
-        self.view.observe_one_at_a_time(self.wrong_at.len() >= WRONG_OFTEN);
+        let is_often = self.wrong_at.len() >= WRONG_OFTEN;
+        self.view.observe_one_at_a_time(is_often);
+        was_often && !is_often
     }
 
     /// Nominated pods that come before this one: they hold nothing against pods of higher priority.
@@ -238,11 +244,11 @@ impl ExtenderNode {
         counts.long_unknown += usize::from(self.unknown_since.is_some_and(is_long));
     }
 
-    /// Lets time pass; returns whether the node is known again.
+    /// Lets time pass; returns whether the node may take pods that it did not take before.
     pub(super) fn tick(&mut self, name: &str, leases: &DaemonLeases<'_>, now: Millis) -> bool {
         self.view.tick(now);
         self.distrusted.take_if(|(until, _)| *until <= now);
-        self.judge_predictions(now);
+        let may_come_together = self.judge_predictions(now);
         self.outdated = None;
         if let Some(node) = self.object.as_ref().filter(|_| self.revision.is_some()) {
             self.outdated = leases.outdated(node, &self.origin, &self.kubelet_version).into_iter().next();
@@ -254,7 +260,7 @@ impl ExtenderNode {
         let is_unknown = self.has_published && !self.view.is_exact(now);
         let was_unknown = self.unknown_since.is_some();
         self.unknown_since = is_unknown.then(|| self.unknown_since.unwrap_or(now));
-        was_unknown && !is_unknown
+        may_come_together || was_unknown && !is_unknown
     }
 
     fn fault(&self) -> Option<String> {

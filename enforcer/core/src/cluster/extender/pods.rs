@@ -163,7 +163,7 @@ impl Extender {
         self.release(uid);
         self.attempts.forget(uid);
         self.unnominate(uid);
-        self.claims.forget_prediction(uid);
+        self.claims.end_prediction(uid, now);
         self.settle(uid, node.as_deref());
         let node = node.and_then(|name| self.nodes.get_mut(&name));
         if let Some(node) = node {

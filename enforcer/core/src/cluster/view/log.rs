@@ -102,6 +102,12 @@ impl PodLog {
         self.bound().chain(self.tentative.iter().map(|pod| &pod.request))
     }
 
+    /// The same without those whose place no time takes back: they hold it until a scheduler asks again.
+    pub(super) fn on_their_way(&self) -> impl Iterator<Item = &PodRequest> {
+        let tentative = self.tentative.iter().filter(|pod| pod.until < Millis::MAX);
+        self.bound().chain(tentative.map(|pod| &pod.request))
+    }
+
     /// Pods that are bound and have not ended, in that order.
     pub(super) fn bound(&self) -> impl Iterator<Item = &PodRequest> {
         self.events().filter_map(|(uid, event)| match event {

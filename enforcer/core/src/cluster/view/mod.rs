@@ -256,7 +256,7 @@ impl NodeView {
         // A pod is never in its own way.
         match self.without_place.iter().find(|name| **name != pod.name) {
             Some(name) if self.gives_own(pod) => Verdict::Unknown(UnknownNode::Misfit(name.to_string())),
-            _ => self.behind_others(self.answer(self.now(), pod, now), pod, self.log.waiting()),
+            _ => self.behind_others(self.answer(self.now(), pod, now), pod, self.log.on_their_way()),
         }
     }
 
@@ -461,6 +461,11 @@ impl NodeView {
     /// What pods hold now, pending ones included.
     pub fn allocations(&self) -> &Allocations {
         self.now().allocations()
+    }
+
+    /// What bound pods hold, without tentative ones.
+    pub(in crate::cluster) fn bound_allocations(&self) -> &Allocations {
+        self.bound.allocations()
     }
 
     fn now(&self) -> &Holdings {

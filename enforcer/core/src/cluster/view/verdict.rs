@@ -73,7 +73,7 @@ impl UnknownNode {
 
     /// Is it known when a state covers the pods before?
     pub(in crate::cluster) const fn is_for_earlier_pod(&self) -> bool {
-        matches!(self, Self::Waiting(_) | Self::UnseenEnd(_) | Self::OneAtATime(_))
+        matches!(self, Self::Waiting(_) | Self::UnseenEnd(_) | Self::OneAtATime(_) | Self::FreedMemory(_))
     }
 }
 

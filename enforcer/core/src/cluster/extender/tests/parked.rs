@@ -81,3 +81,26 @@ fn node_that_is_known_again_wakes_pods() {
     one.tick(2, 0);
     assert!(one.take_wake());
 }
+
+#[test]
+fn state_with_more_to_give_wakes_pods() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    one.observe_state(object("a", newer(1, &[8])), 0);
+    assert_eq!(filter(&mut one, &pod("p", 7), &["a"]), format!(" | a: {NO_CPUS}"));
+    let mut grown = newer(2, &[8]);
+    grown.reserved_cpus = "0".parse().unwrap();
+    one.observe_state(object("a", grown), 0);
+    assert!(one.take_wake());
+    assert_eq!(filter(&mut one, &pod("p", 7), &["a"]), "a | ");
+}
+
+#[test]
+fn pod_that_keeps_its_place_wakes_none() {
+    let mut one = extender(Binder::Scheduler, &["a"]);
+    filter_at(&mut one, &pod("p", 8), &["a"], 1, 0);
+    filter_at(&mut one, &pod("q", 8), &["a"], 2, 0);
+    assert_eq!(filter_at(&mut one, &pod("p", 8), &["a"], 3, 0), "a | ");
+    assert!(!one.take_wake());
+    assert_eq!(filter_at(&mut one, &pod("p", 9), &["a"], 4, 0), format!(" | a: {NO_CPUS}"));
+    assert!(one.take_wake(), "its place is free now");
+}

@@ -94,3 +94,27 @@ fn node_is_unknown_while_its_newest_state_cannot_be_read() {
         assert_eq!(filter(&mut two, &pod("p", 8), &[name]), format!("{name} | "));
     }
 }
+
+#[test]
+fn late_call_of_a_pod_with_a_place_gets_no_answer_of_others() {
+    let mut one = extender(Binder::Scheduler, &["a"]);
+    assert_eq!(filter_at(&mut one, &pod("p", 8), &["a"], 7, 0), "a | ");
+    assert_eq!(filter_at(&mut one, &pod("q", 8), &["a"], 8, 0), format!(" | a: {NO_CPUS}"));
+    assert_eq!(filter_at(&mut one, &pod("p", 8), &["a"], 6, 0), "a | ");
+}
+
+#[test]
+fn lost_reply_of_a_pod_without_a_say_holds_up_no_other() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    let burstable = PodRequest::new(PodName::new("default", "b").with_uid("b"), Vec::new());
+    one.observe_request("b", &burstable, 0);
+    one.begin_bind(PodBinding { uid: "b", node: "a" }, 0).unwrap();
+    end(&mut one, "b", "a", BindEnd::Unknown);
+    assert_eq!(filter(&mut one, &pod("p", 2), &["a"]), "a | ");
+}
+
+#[test]
+fn node_that_is_named_twice_is_one_node() {
+    let mut one = extender(Binder::Extender, &["a", "b"]);
+    assert_eq!(filter(&mut one, &pod("p", 8), &["a", "b", "a"]), "a,b,a | ");
+}

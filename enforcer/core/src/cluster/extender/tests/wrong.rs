@@ -130,3 +130,90 @@ fn node_that_takes_the_name_starts_without_mistakes() {
     one.begin_bind(PodBinding { uid: "p", node: "a" }, 200_000).unwrap();
     assert_eq!(filter_at(&mut one, &pod("q", 1), &["a"], 10, 200_000), "a | ");
 }
+
+#[test]
+fn refusal_that_the_api_shows_before_the_state_is_a_wrong_prediction() {
+    let refuse = |reason: &str, later: Millis| {
+        let mut one = extender(Binder::Extender, &["a"]);
+        filter(&mut one, &pod("p", 2), &["a"]);
+        bind(&mut one, "p", "a").unwrap();
+        end(&mut one, "p", "a", BindEnd::Bound);
+        one.observe_pod(on("a", &pod("p", 2)), 0);
+        one.observe_pod(PodObject { phase: PodPhase::Ended, ..on("a", &pod("p", 2)) }, 0);
+        one.tick(later, 0);
+        let mut refused = state_at(1);
+        refused.rejected = vec![RejectedPod { uid: "p".into(), reason: reason.into(), at: 1 }];
+        one.observe_state(object("a", refused), later);
+        (one.take_tally().mispredicted, filter_at(&mut one, &pod("q", 2), &["a"], 2, later))
+    };
+    let unknown = format!(" | a: {UNKNOWN}");
+    assert_eq!(refuse("TopologyAffinityError", 1_000), (vec!["default/p".to_owned()], unknown));
+    assert_eq!(refuse("OutOfcpu", 1_000), (Vec::new(), "a | ".to_owned()), "sums are the scheduler's");
+    assert_eq!(refuse("TopologyAffinityError", 60_000), (Vec::new(), "a | ".to_owned()), "it is long over");
+}
+
+#[test]
+fn pod_that_may_come_explains_no_wrong_prediction() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    filter(&mut one, &pod("t", 2), &["a"]);
+    filter(&mut one, &pod("p", 2), &["a"]);
+    bind(&mut one, "p", "a").unwrap();
+    end(&mut one, "p", "a", BindEnd::Bound);
+    let mut given = NodeView::default();
+    given.observe_state(&state(), 0);
+    for uid in ["other", "p"] {
+        given.observe_bound(uid, &request(uid, 2, 1));
+    }
+    one.observe_state(object("a", state_of(given.allocations(), 1)), 0);
+    let tally = one.take_tally();
+    assert_eq!((tally.unchecked, tally.mispredicted), (0, vec!["default/p".to_owned()]));
+}
+
+#[test]
+fn mistakes_of_one_state_count_once() {
+    let mut one = extender(Binder::Extender, &["a"]);
+    let uids: Vec<String> = (0..3).map(|at| format!("p{at}")).collect();
+    for uid in &uids {
+        one.observe_request(uid, &request(uid, 1, 1), 0);
+        one.begin_bind(PodBinding { uid, node: "a" }, 0).unwrap();
+        end(&mut one, uid, "a", BindEnd::Bound);
+    }
+    one.observe_state(object("a", elsewhere(1, &uids)), 0);
+    assert_eq!(one.take_tally().mispredicted.len(), 3);
+    one.tick(60_000, 0);
+    one.observe_request("q", &request("q", 1, 1), 60_000);
+    one.begin_bind(PodBinding { uid: "q", node: "a" }, 60_000).unwrap();
+    assert_eq!(filter_at(&mut one, &pod("r", 1), &["a"], 9, 60_000), "a | ", "it is not one at a time");
+}
+
+#[test]
+fn end_of_one_at_a_time_wakes_those_that_waited() {
+    let (mut one, held, _) = often_wrong(Binder::Extender, 3);
+    let now = 659_990;
+    one.observe_state(object("a", elsewhere(98, &held)), now);
+    one.tick(now, 0);
+    one.observe_request("p", &request("p", 1, 1), now);
+    one.begin_bind(PodBinding { uid: "p", node: "a" }, now).unwrap();
+    end(&mut one, "p", "a", BindEnd::Bound);
+    one.take_wake();
+    assert_eq!(filter_at(&mut one, &pod("q", 1), &["a"], 9, now), format!(" | a: {}", UnknownNode::WAITING));
+    one.tick(660_000, 0);
+    assert!(one.take_wake());
+    assert_eq!(filter_at(&mut one, &pod("q", 1), &["a"], 10, 660_000), "a | ");
+}
+
+#[test]
+fn nominated_pods_do_not_wait_for_each_other() {
+    let (mut one, _, mut now) = often_wrong(Binder::Extender, 3);
+    now += 60_000;
+    one.tick(now, 0);
+    let nominated = |uid: &str| {
+        let mut pod = pod(uid, 1);
+        pod.scheduling.nominated_node = Some("a".into());
+        pod
+    };
+    for uid in ["m", "n"] {
+        one.observe_pod(nominated(uid), now);
+    }
+    assert_eq!(filter_at(&mut one, &nominated("m"), &["a"], 1, now), "a | ");
+}
