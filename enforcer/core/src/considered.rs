@@ -18,7 +18,6 @@ use crate::{
 };
 use numa_placement::{Candidate, ContainerRequest, Grant, trial::ContainerReport};
 use numa_topology::{
-    collect_btree::CollectBtree as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -115,9 +114,8 @@ impl MeasuredState {
         Self {
             cpus: figures.cpus.clone(),
             mems: figures.mems.clone(),
-            memory_by_node: bytes.map(|by_node| {
-                by_node.iter().map(|(node, bytes)| (*node, accessed_bytes(bytes))).collect_btree()
-            }),
+            memory_by_node: bytes
+                .map(|by_node| by_node.iter().map(|(node, bytes)| (*node, accessed_bytes(bytes))).collect()),
             available_by_node: None,
         }
     }

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 
-use numa_topology::collect_btree::CollectBtree as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +66,7 @@ impl Declarations {
             let (position, rule) = policy.rule(&subject)?;
             Some((workload.cgroup.clone(), EntryMatch { position, enforce: rule.enforce }))
         });
-        Self(declared.collect_btree())
+        Self(declared.collect())
     }
 
     /// The entry of a workload and its position, in the policy that it was found in.

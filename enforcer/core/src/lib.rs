@@ -28,7 +28,6 @@ pub mod finding;
 pub mod hardware;
 pub mod hosted;
 pub mod interrupts;
-pub mod json_value;
 pub mod memory_policy;
 pub mod model;
 pub mod named;

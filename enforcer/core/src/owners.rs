@@ -7,8 +7,6 @@
 
 use std::collections::BTreeMap;
 
-use numa_topology::collect_btree::CollectBtree as _;
-
 use crate::{
     declarations::Declarations,
     model::Model,
@@ -39,10 +37,7 @@ impl Owners {
             let subject = OwnershipSubject { workload, cpus, placed: placed(&workload.cgroup), declared };
             (key(workload), owner_of(&subject, facts))
         };
-        Self {
-            by_workload: workloads.iter().map(owned).collect_btree(),
-            claims: facts.kubelet.claims.clone(),
-        }
+        Self { by_workload: workloads.iter().map(owned).collect(), claims: facts.kubelet.claims.clone() }
     }
 
     /// Owner of a workload's cpuset.

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use numa_topology::{collect_btree::CollectBtree as _, id::NodeId, set::NodeSet};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// The node with the position in `to` that `node` has in `from`; a node outside of `from` stays. Positions
 /// wrap around if `to` has fewer nodes.
@@ -29,10 +29,8 @@ pub(crate) fn remapped(node: NodeId, from: &NodeSet, to: &NodeSet) -> NodeId {
 pub(crate) fn moves(from: &NodeSet, to: &NodeSet) -> Vec<(NodeId, NodeId)> {
     let all_move = from.len() == to.len();
     let leaves = from.iter().filter(|node| all_move || !to.contains(*node));
-    let pairs: BTreeMap<NodeId, NodeId> = leaves
-        .map(|node| (node, remapped(node, from, to)))
-        .filter(|(node, target)| node != target)
-        .collect_btree();
+    let pairs: BTreeMap<NodeId, NodeId> =
+        leaves.map(|node| (node, remapped(node, from, to))).filter(|(node, target)| node != target).collect();
     let mut waiting = from.clone();
     let mut order = Vec::new();
     loop {

@@ -15,7 +15,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use crate::{CgroupPath, grant::Grant, pod_name::PodName};
-use numa_topology::{collect_btree::CollectBtree as _, set::CpuSet, text::printable};
+use numa_topology::{set::CpuSet, text::printable};
 
 /// Holder of a grant: a container, or a cgroup outside Kubernetes, which counts as a pod of its own.
 ///
@@ -134,7 +134,7 @@ impl Allocations {
             let grant = self.release(holder)?;
             Some((holder.name().to_owned(), grant))
         });
-        released.collect_btree()
+        released.collect()
     }
 
     /// Removes every holder for which `stays` is false.
@@ -176,7 +176,7 @@ impl Allocations {
     pub(crate) fn from_arrival_seqs(given: impl Iterator<Item = (Holder, u64, Grant)>) -> Self {
         let grants: BTreeMap<_, _> = given
             .map(|(holder, arrival_seq, grant)| (holder, HeldGrant { grant: Arc::new(grant), arrival_seq }))
-            .collect_btree();
+            .collect();
         let next = grants.values().map(|given| given.arrival_seq.saturating_add(1)).max().unwrap_or(0);
         Self { grants, next, open: Vec::new() }
     }
@@ -231,7 +231,7 @@ impl Allocations {
                 let had = touched
                     .into_iter()
                     .map(|(holder, had)| (holder, had.map(|given| Arc::unwrap_or_clone(given.grant))));
-                Ok((value, had.collect_btree()))
+                Ok((value, had.collect()))
             }
             Err(error) => {
                 self.put_back(touched);

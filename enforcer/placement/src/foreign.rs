@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use self::AnnotationSupport::{Both, Elsewhere, Hints, NotDone, Pools};
 use super::{PodRequest, pools};
-use numa_topology::{collect_btree::CollectBtree as _, text::printable_within};
+use numa_topology::text::printable_within;
 
 /// Volcano's topology policy of a pod.
 pub const VOLCANO_POLICY: &str = "volcano.sh/numa-topology-policy";
@@ -150,7 +150,7 @@ pub fn annotations_of_interest<'a>(
     all: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> (BTreeMap<String, String>, Vec<String>) {
     let all = all.into_iter().filter(|(key, _)| is_of_interest(key));
-    let sorted: BTreeMap<&String, &String> = all.collect_btree();
+    let sorted: BTreeMap<&String, &String> = all.collect();
     let (mut room, mut kept, mut warnings) = (MOST_ANNOTATIONS, BTreeMap::new(), Vec::new());
     for (key, value) in sorted {
         if let Some(left) = room.checked_sub(key.len() + value.len()) {

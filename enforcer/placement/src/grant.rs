@@ -9,7 +9,6 @@ use crate::{
     qos::QosClass,
 };
 use numa_topology::{
-    collect_btree::CollectBtree as _,
     id::NodeId,
     quantity,
     set::{CpuSet, NodeSet},
@@ -310,7 +309,7 @@ impl Grant {
     pub fn hugepages_by_node(&self) -> BTreeMap<String, BTreeMap<NodeId, u64>> {
         let kinds = self.memory.iter().map(|claim| claim.resource);
         let kinds = kinds.filter(|resource| matches!(resource, MemoryResource::Hugepages(_)));
-        kinds.map(|resource| (resource.to_string(), self.by_node(resource))).collect_btree()
+        kinds.map(|resource| (resource.to_string(), self.by_node(resource))).collect()
     }
 
     fn by_node(&self, resource: MemoryResource) -> BTreeMap<NodeId, u64> {

@@ -21,8 +21,6 @@ use crate::{
 };
 use numa_topology::{
     Hugepages, Locality, MemoryKind, Node, Topology,
-    collect_btree::CollectBtree as _,
-    compact_sort::CompactSort as _,
     degraded::Degraded,
     id::NodeId,
     set::{CpuSet, NodeSet},
@@ -219,7 +217,7 @@ impl Inventory {
             by_resource.entry(device.resource.clone()).or_default().push(device);
         }
         for units in by_resource.values_mut() {
-            units.compact_sort();
+            units.sort();
         }
         let isolated_cpus = if settings.predicts_kubelet() {
             CpuSet::new()
@@ -282,7 +280,7 @@ impl NodeSupply {
         let in_hugepages = |pages: &Hugepages| {
             (MemoryResource::Hugepages(pages.size_bytes), pages.size_bytes.saturating_mul(pages.total))
         };
-        let mut total: BTreeMap<_, _> = node.hugepages.iter().map(in_hugepages).collect_btree();
+        let mut total: BTreeMap<_, _> = node.hugepages.iter().map(in_hugepages).collect();
         let in_hugepages = total.values().fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
         let memory = node.mem_total_bytes.unwrap_or(0);
         let mut allocatable = total.clone();
@@ -389,10 +387,10 @@ fn amount_of(layout: &CpuLayout, from: &CpuSet, count: usize) -> Result<CpuSet, 
     let by_id = |groups: &[(u32, CpuSet)]| groups.iter().map(|(_, cpus)| cpus.clone()).collect::<Vec<_>>();
     let (packages, cores) = (by_id(&layout.sockets), by_id(&layout.cores));
     let mut packages: Vec<&CpuSet> = packages.iter().collect();
-    packages.compact_sort_by_key(|package| (package.len(), package.first()));
+    packages.sort_by_key(|package| (package.len(), package.first()));
     take_whole(&packages, &mut taken);
     let mut cores: Vec<&CpuSet> = cores.iter().collect();
-    cores.compact_sort_by_key(|core| core.first());
+    cores.sort_by_key(|core| core.first());
     take_whole(&cores, &mut taken);
     let rest: CpuSet = free.iter().take(count - taken.len()).collect();
     Ok(taken.union(&rest))

@@ -8,7 +8,6 @@
 
 use numa_topology::{
     Topology,
-    compact_sort::CompactSort as _,
     id::{CpuId, Id, NodeId},
     set::CpuSet,
 };
@@ -83,7 +82,7 @@ impl CpuLayout {
     /// counts.
     pub fn new(mut cpus: Vec<CpuPlace>) -> Self {
         cpus.retain(|cpu| cpu.id.0 <= CpuId::GREATEST);
-        cpus.compact_sort_by_key(|cpu| cpu.id);
+        cpus.sort_by_key(|cpu| cpu.id);
         cpus.dedup_by_key(|cpu| cpu.id);
         let mut layout = Self {
             cores: grouped(&cpus, |cpu| cpu.core),

@@ -15,7 +15,6 @@ use crate::{
     wishes::{TopologyHint, Wishes},
 };
 use numa_topology::{
-    collect_btree::CollectBtree as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -145,7 +144,7 @@ impl Resources {
         Self {
             milli_cpus: amounts.get("cpu").copied(),
             memory_bytes: amounts.get("memory").copied(),
-            hugepages: hugepages.collect_btree(),
+            hugepages: hugepages.collect(),
         }
     }
 }
@@ -153,7 +152,7 @@ impl Resources {
 /// The devices among amounts by name: resources with a slash.
 pub fn device_counts(amounts: &BTreeMap<String, u64>) -> DeviceCounts {
     let devices = amounts.iter().filter(|(name, count)| name.contains('/') && **count > 0);
-    devices.map(|(name, count)| (name.clone(), *count)).collect_btree()
+    devices.map(|(name, count)| (name.clone(), *count)).collect()
 }
 
 impl PodRequest {

@@ -12,7 +12,6 @@ use std::cmp::Reverse;
 
 use super::{Allocations, ContainerRequest, Inventory, MemoryResource, PodRequest, Rejection, Shortage};
 use crate::words;
-use numa_topology::compact_sort::CompactSort as _;
 use numa_topology::set::{CpuSet, NodeSet};
 
 /// Maximum number of holders named for one resource; the rest is counted.
@@ -39,7 +38,7 @@ pub fn explained(
                     (rank, words, &grant.exclusive)
                 })
                 .collect();
-            own.compact_sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
+            own.sort_by(|one, other| (one.0, &one.1).cmp(&(other.0, &other.1)));
             cpus(inventory, container, &own, &short.nodes)
         } else {
             let amount = |grant: &super::Grant| match grant.devices.get(&short.resource) {
@@ -48,7 +47,7 @@ pub fn explained(
             };
             let mut held: Vec<_> = others.iter().map(|(holder, grant)| (amount(grant), *holder)).collect();
             held.retain(|(amount, _)| *amount > 0);
-            held.compact_sort_by_key(|(amount, holder)| (Reverse(*amount), *holder));
+            held.sort_by_key(|(amount, holder)| (Reverse(*amount), *holder));
             let named = names(held.into_iter().map(|(_, holder)| holder.of_memory_in_words()).collect());
             let mut told: Vec<String> = named.map(|named| format!("held by {named}")).into_iter().collect();
             let unknown = short.nodes.intersection(&unsized_nodes);

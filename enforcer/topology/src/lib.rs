@@ -26,8 +26,6 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod check;
-pub mod collect_btree;
-pub mod compact_sort;
 mod cpu_kind;
 pub mod degraded;
 pub mod id;

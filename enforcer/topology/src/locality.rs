@@ -23,7 +23,7 @@
 use std::collections::BTreeMap;
 
 use super::{MemoryKind, Node, Topology};
-use crate::{collect_btree::CollectBtree as _, id::NodeId, set::NodeSet};
+use crate::{id::NodeId, set::NodeSet};
 
 /// Position of a node's memory in the order of speed, fastest first: position of its memory tier (0 if the
 /// kernel has at most one tier), then its class.
@@ -215,15 +215,15 @@ impl Locality {
     /// Computes the locality of a machine.
     pub fn new(machine: &Topology) -> Self {
         let near = machine.nodes.iter().map(|node| (node.id, machine.near_cpu_nodes(node.id)));
-        let near: BTreeMap<NodeId, NodeSet> = near.collect_btree();
+        let near: BTreeMap<NodeId, NodeSet> = near.collect();
         let ordinary = machine.ordinary_memory_nodes();
         let local_to = |cpus: NodeId| {
             let is_local = |memory: &NodeId| near.get(memory).is_some_and(|near| near.contains(cpus));
             (cpus, ordinary.iter().filter(is_local).collect())
         };
-        let local: BTreeMap<NodeId, NodeSet> = machine.cpu_nodes().iter().map(local_to).collect_btree();
+        let local: BTreeMap<NodeId, NodeSet> = machine.cpu_nodes().iter().map(local_to).collect();
         let without = local.iter().filter(|(_, local)| local.is_empty());
-        let nearest = without.map(|(cpus, _)| (*cpus, machine.nearest(&ordinary, *cpus).0)).collect_btree();
+        let nearest = without.map(|(cpus, _)| (*cpus, machine.nearest(&ordinary, *cpus).0)).collect();
         Self { near, local, nearest, ordinary, gpus: machine.gpu_memory_nodes() }
     }
 

@@ -15,7 +15,7 @@ use crate::{
     sample::Sample,
     workload::{Origin, Workload},
 };
-use numa_topology::{Topology, compact_sort::CompactSort as _, degraded::Degraded};
+use numa_topology::{Topology, degraded::Degraded};
 
 /// Exit code of an audit without findings at or above the asked severity.
 const EXIT_ALIGNED: u8 = 0;
@@ -76,9 +76,9 @@ impl Audit {
             mut degraded,
             ..
         } = inputs;
-        findings.compact_sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
+        findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
         degraded.extend(sample.degraded.iter().cloned());
-        degraded.compact_sort();
+        degraded.sort();
         degraded.dedup();
 
         let cpu_nodes = topology.cpu_nodes().len();
@@ -91,9 +91,8 @@ impl Audit {
                 audited(workload, owner, model, found, cpu_nodes, inputs.thresholds)
             })
             .collect();
-        audited.compact_sort_by(|a, b| {
-            (&a.cgroup, &a.name, pid(&a.origin)).cmp(&(&b.cgroup, &b.name, pid(&b.origin)))
-        });
+        audited
+            .sort_by(|a, b| (&a.cgroup, &a.name, pid(&a.origin)).cmp(&(&b.cgroup, &b.name, pid(&b.origin))));
         let found = findings.len();
         findings.retain(|finding| !baseline.knows(finding));
         let known = found - findings.len();

@@ -12,8 +12,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numa_topology::collect_btree::CollectBtree as _;
-
 use super::objects::{LeaseObject, NodeObject, StateOrigin};
 
 /// Namespace of the daemons, unless they were installed into another one.
@@ -51,8 +49,8 @@ impl<'a> DaemonLeases<'a> {
             "" => (NAMESPACE, lease.node.as_str()),
             namespace => (namespace, lease.node.as_str()),
         };
-        let leases: BTreeMap<_, _> = leases.into_iter().map(|lease| (key(lease), lease)).collect_btree();
-        let namespaces = leases.keys().map(|(namespace, _)| *namespace).collect_btree();
+        let leases: BTreeMap<_, _> = leases.into_iter().map(|lease| (key(lease), lease)).collect();
+        let namespaces = leases.keys().map(|(namespace, _)| *namespace).collect();
         Self { leases, namespaces, has_all, now }
     }
 

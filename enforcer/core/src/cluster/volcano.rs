@@ -15,7 +15,6 @@
 //! Cost: a sort of the NUMA nodes for each container.
 
 use numa_placement::{ContainerKind, ContainerRequest, PodRequest, QosClass};
-use numa_topology::compact_sort::CompactSort as _;
 
 /// Policy of a pod, or of a node's topology manager.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -117,7 +116,7 @@ pub fn filter(node: &VolcanoNode, policy: VolcanoPolicy, pod: &PodRequest) -> Re
 /// leave the least over.
 fn fitting_nodes(numa: &[NumaCpus], policy: VolcanoPolicy, cpus: u64) -> Option<Vec<usize>> {
     let mut by_free: Vec<usize> = (0..numa.len()).collect();
-    by_free.compact_sort_by_key(|at| (std::cmp::Reverse(numa[*at].free), *at));
+    by_free.sort_by_key(|at| (std::cmp::Reverse(numa[*at].free), *at));
     let one = (0..numa.len()).filter(|at| numa[*at].free >= cpus).min_by_key(|at| (numa[*at].free, *at));
     let now = count_until(cpus, by_free.iter().map(|at| numa[*at].free));
     let chosen = |count: usize| by_free.iter().copied().take(count).collect::<Vec<_>>();

@@ -25,7 +25,6 @@ use crate::{
 };
 use numa_topology::{
     Topology,
-    collect_btree::CollectBtree as _,
     id::{CpuId, Id, NodeId},
     set::{IdSet, NodeSet},
 };
@@ -196,7 +195,7 @@ impl AncestorLimits {
             };
             (path.clone(), widening)
         });
-        Ok(widened.filter(|(_, widening)| *widening != AncestorWidening::default()).collect_btree())
+        Ok(widened.filter(|(_, widening)| *widening != AncestorWidening::default()).collect())
     }
 
     /// Names the cgroup above that leaves the workload less than the machine has, and its set.

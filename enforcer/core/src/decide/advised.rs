@@ -24,7 +24,6 @@ use crate::{
 };
 use numa_topology::{
     Topology,
-    collect_btree::CollectBtree as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -162,7 +161,7 @@ impl EarlierAdvice {
     /// Available bytes of each node without those.
     pub(super) fn leave_of(&self, available: BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, u64> {
         let left = |(node, bytes): (NodeId, u64)| (node, bytes.saturating_sub(self.coming_to(node)));
-        available.into_iter().map(left).collect_btree()
+        available.into_iter().map(left).collect()
     }
 
     /// Arrivals of earlier remedies on this node, in words; `None` without any.
@@ -185,5 +184,5 @@ fn add(pins: &mut Pins, cgroup: &CgroupPath, cpus: &CpuSet) {
 fn comes(machine: &Topology, figures: Option<&WorkloadModel>, mems: &NodeSet) -> BTreeMap<NodeId, u64> {
     let away = |figures: &WorkloadModel| figures.ordinary_bytes_outside(machine, mems, room_bytes).1;
     let bytes = figures.map_or(0, away);
-    mems.intersection(&machine.ordinary_memory_nodes()).iter().map(|node| (node, bytes)).collect_btree()
+    mems.intersection(&machine.ordinary_memory_nodes()).iter().map(|node| (node, bytes)).collect()
 }

@@ -17,7 +17,7 @@ use crate::{
     workload::{CgroupPath, Origin},
 };
 use numa_placement::{Allocations, Holder, Inventory, Trace, Wishes, trial::ContainerReport};
-use numa_topology::{collect_btree::CollectBtree as _, id::NodeId, set::CpuSet};
+use numa_topology::{id::NodeId, set::CpuSet};
 
 /// A workload that an entry asks to correct.
 pub(super) struct DeclaredWorkload<'a> {
@@ -172,5 +172,5 @@ pub(super) fn available_bytes(sample: &Sample, figures: Option<&WorkloadModel>) 
         let free = now.available_bytes()?;
         Some((*node, free.saturating_add(held.and_then(|held| held.get(node)).map_or(0, has))))
     };
-    sample.nodes.iter().filter_map(of_node).collect_btree()
+    sample.nodes.iter().filter_map(of_node).collect()
 }

@@ -41,8 +41,6 @@ use crate::{
 };
 use numa_placement::{Allocations, Grant, Holder, Inventory, MemoryClaim, MemoryResource, ZoneAccount};
 use numa_topology::{
-    collect_btree::CollectBtree as _,
-    compact_sort::CompactSort as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -136,7 +134,7 @@ impl<'a> RoomAway<'a> {
             let distances = cpu_nodes.iter().filter_map(|from| machine.distance(from, node));
             distances.min().unwrap_or(u32::MAX)
         };
-        away.compact_sort_by_key(|(node, bytes)| (Reverse(distance(*node)), Reverse(*bytes), *node));
+        away.sort_by_key(|(node, bytes)| (Reverse(distance(*node)), Reverse(*bytes), *node));
         Some((away, near))
     }
 }
@@ -162,14 +160,12 @@ impl Room {
             let mut held = figures.get(holder).map_or_else(BTreeMap::new, |(cgroup, figures)| {
                 let huge = |node: &NodeId| huge_bytes(inputs.sample, cgroup, *node);
                 let bytes = figures.bytes_by_node.iter().flatten();
-                bytes
-                    .map(|(node, bytes)| (*node, kept_bytes(bytes).saturating_sub(huge(node))))
-                    .collect_btree()
+                bytes.map(|(node, bytes)| (*node, kept_bytes(bytes).saturating_sub(huge(node)))).collect()
             });
             let claims: Vec<&MemoryClaim> = ordinary_claims(grant).collect();
             if grant.shared.as_ref().is_some_and(|shared| shared.fallback_cpus.is_some()) {
                 let promised_on: BTreeSet<NodeId> =
-                    claims.iter().flat_map(|claim| claim.zone.iter()).collect_btree();
+                    claims.iter().flat_map(|claim| claim.zone.iter()).collect();
                 for (node, bytes) in held.iter().filter(|(node, _)| !promised_on.contains(*node)) {
                     take(&mut promised, *node, *bytes);
                 }
@@ -177,7 +173,7 @@ impl Room {
             open.insert(holder.clone(), still_open(claims, &mut held));
         }
         let available = |(node, now): (&NodeId, &NodeSample)| Some((*node, now.available_bytes()?));
-        let left = inputs.sample.nodes.iter().filter_map(available).collect_btree();
+        let left = inputs.sample.nodes.iter().filter_map(available).collect();
         Self::beside(inputs.inventory, promised, open, left)
     }
 
@@ -253,7 +249,7 @@ fn take(account: &mut ZoneAccount, node: NodeId, bytes: u64) {
 /// What of the promises of one container is not in use yet. What it holds is of its narrowest promises first,
 /// and of one alone.
 fn still_open(mut claims: Vec<&MemoryClaim>, held: &mut BTreeMap<NodeId, u64>) -> Vec<MemoryClaim> {
-    claims.compact_sort_by_key(|claim| claim.zone.len());
+    claims.sort_by_key(|claim| claim.zone.len());
     let open = claims.into_iter().map(|claim| {
         let mut bytes = claim.bytes;
         for node in claim.zone.iter() {
@@ -276,14 +272,14 @@ fn huge_bytes(sample: &Sample, cgroup: &CgroupPath, node: NodeId) -> u64 {
 
 /// Cgroups and figures of each holder that was seen.
 fn figures<'a>(inputs: &Inputs<'a>) -> BTreeMap<Holder, (&'a CgroupPath, &'a WorkloadModel)> {
-    let containers: BTreeMap<_, _> = inputs.containers.cgroups().collect_btree();
+    let containers: BTreeMap<_, _> = inputs.containers.cgroups().collect();
     let of = |workload: &'a Workload| {
         let cgroup = &workload.cgroup;
         let holder =
             containers.get(cgroup).map_or_else(|| Holder::cgroup(cgroup), |holder| (*holder).clone());
         Some((holder, (cgroup, inputs.model.of(workload)?)))
     };
-    inputs.workloads.iter().filter_map(of).collect_btree()
+    inputs.workloads.iter().filter_map(of).collect()
 }
 
 #[cfg(test)]

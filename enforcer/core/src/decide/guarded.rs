@@ -19,7 +19,7 @@ use crate::{
     workload::{CgroupPath, Workload},
 };
 use numa_placement::{Allocations, MemoryPriority};
-use numa_topology::{Topology, collect_btree::CollectBtree as _, id::NodeId, set::NodeSet};
+use numa_topology::{Topology, id::NodeId, set::NodeSet};
 
 /// The goal with the nodes that were added to the workload.
 pub(super) fn widen(mut goal: Goal, added: Option<&NodeSet>) -> Goal {
@@ -113,7 +113,7 @@ pub(super) fn of(
 fn bytes(workloads: &[Workload], model: &Model, cgroup: &CgroupPath) -> BTreeMap<NodeId, u64> {
     let workload = workloads.iter().find(|one| one.cgroup == *cgroup);
     let by_node = workload.and_then(|one| model.of(one)?.bytes_by_node.as_ref());
-    by_node.into_iter().flatten().map(|(node, bytes)| (*node, accessed_bytes(bytes))).collect_btree()
+    by_node.into_iter().flatten().map(|(node, bytes)| (*node, accessed_bytes(bytes))).collect()
 }
 
 #[cfg(test)]

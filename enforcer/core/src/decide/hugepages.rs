@@ -26,7 +26,7 @@ use crate::{
     workload::CgroupPath,
 };
 use numa_placement::{Allocations, Grant, Holder, MemoryResource};
-use numa_topology::{Hugepages, Node, Topology, collect_btree::CollectBtree as _, id::NodeId, set::NodeSet};
+use numa_topology::{Hugepages, Node, Topology, id::NodeId, set::NodeSet};
 
 /// Bytes of one size by what they are, for promises that count.
 #[derive(Default)]
@@ -53,7 +53,7 @@ pub(super) fn unpromised_grants(
         .iter()
         .flat_map(|node| node.hugepages.iter().map(|pages| pages.size_bytes))
         .chain(sample.nodes.values().flat_map(|seen| seen.hugepages_used.keys().copied()))
-        .collect_btree();
+        .collect();
     let mut beyond: BTreeMap<NodeId, BTreeMap<MemoryResource, u64>> = BTreeMap::new();
     let (mut reserved_beyond, mut reserved_on) = (BTreeMap::new(), NodeSet::new());
     for size in sizes {
@@ -95,7 +95,7 @@ pub(super) fn unpromised_grants(
     let held = |(node, beyond): (NodeId, BTreeMap<MemoryResource, u64>)| {
         (Holder::hugepages(node), Grant::used_by_others(node, &beyond))
     };
-    let mut apart: ExternalGrants = beyond.into_iter().map(held).collect_btree();
+    let mut apart: ExternalGrants = beyond.into_iter().map(held).collect();
     if !reserved_beyond.is_empty() {
         let grant = Grant::reserved_by_others(&reserved_on, &reserved_beyond);
         apart.insert(Holder::reserved_hugepages(), grant);

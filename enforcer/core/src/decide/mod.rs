@@ -62,7 +62,6 @@ use numa_placement::{
 };
 use numa_topology::{
     Topology,
-    collect_btree::CollectBtree as _,
     set::{CpuSet, NodeSet},
 };
 
@@ -74,10 +73,8 @@ pub fn decide(inputs: &Inputs<'_>, allocations: &mut Allocations) -> Decision {
         ..Decision::default()
     };
     let placeable = retain_placeable(inputs, allocations, &mut decision);
-    let mut limits: BTreeMap<CgroupPath, AncestorLimits> = placeable
-        .iter()
-        .map(|one| (one.cgroup.clone(), AncestorLimits::of(inputs, one.cgroup)))
-        .collect_btree();
+    let mut limits: BTreeMap<CgroupPath, AncestorLimits> =
+        placeable.iter().map(|one| (one.cgroup.clone(), AncestorLimits::of(inputs, one.cgroup))).collect();
     let mut parts = place_declared(inputs, allocations, &placeable, &limits, &mut decision);
     parts.extend(announced(inputs, allocations, &mut decision, &mut limits));
     decision.guarded = guarded::of(inputs, allocations, &decision, &limits);
@@ -384,7 +381,7 @@ fn change_to<'a>(
     let gathers = gathers.map(|(from, to)| Gathering { from, to, most_bytes: None });
     let goal = Goal { gathers: gathers.into_iter().collect(), ..goal };
     let room = inputs.sample.nodes.iter().filter_map(|(node, now)| Some((*node, now.available_bytes()?)));
-    let (room, bytes_by_node) = (room.collect_btree(), figures.bytes_by_node.as_ref());
+    let (room, bytes_by_node) = (room.collect(), figures.bytes_by_node.as_ref());
     Ok(PlacementChange { cgroup, cpus, mems, bytes_by_node, room, negligible_bytes, goal })
 }
 

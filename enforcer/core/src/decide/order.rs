@@ -26,8 +26,6 @@ use crate::{
 };
 use numa_placement::Grant;
 use numa_topology::{
-    collect_btree::CollectBtree as _,
-    compact_sort::CompactSort as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -116,7 +114,7 @@ impl PlacementChange<'_> {
         let own = goal.difference(&self.goal.added);
         let to = if own.is_empty() { goal } else { own };
         let mut sources: Vec<(NodeId, u64)> = from.iter().map(|(node, bytes)| (*node, *bytes)).collect();
-        sources.compact_sort_by_key(|(node, bytes)| (Reverse(*bytes), *node));
+        sources.sort_by_key(|(node, bytes)| (Reverse(*bytes), *node));
         split(sources, &to, &mut self.room.clone(), WithoutRoom::Go)
     }
 }
@@ -161,7 +159,7 @@ fn set_cpus(change: &PlacementChange<'_>) -> Option<Step> {
 fn move_pages(change: &PlacementChange<'_>) -> Vec<Step> {
     let Some(bytes) = change.bytes_by_node else {
         let from = change.mems.difference(change.goal_mems()).difference(&change.goal.gpus);
-        let unknown = change.spread(&from.iter().map(|node| (node, 0)).collect_btree());
+        let unknown = change.spread(&from.iter().map(|node| (node, 0)).collect());
         let step = |PagePart { to, from, most_bytes }: PagePart| {
             let from: NodeSet = from.into_keys().collect();
             let reason =
@@ -256,7 +254,7 @@ fn away(
 ) -> BTreeMap<NodeId, u64> {
     let stay = change.goal_mems().union(&change.goal.gpus);
     let counted = bytes.iter().map(|(node, bytes)| (*node, count(bytes)));
-    counted.filter(|(node, bytes)| !stay.contains(*node) && *bytes > 0).collect_btree()
+    counted.filter(|(node, bytes)| !stay.contains(*node) && *bytes > 0).collect()
 }
 
 fn page_move(

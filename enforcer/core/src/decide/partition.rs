@@ -25,7 +25,7 @@ use crate::{
     turn::{AddedAbove, Decision, Inputs, PartitionAttempts, Partitioned, WantedPartition},
     workload::CgroupPath,
 };
-use numa_topology::{compact_sort::CompactSort as _, set::CpuSet};
+use numa_topology::set::CpuSet;
 
 /// The partition that this workload should have with these CPUs; `None` if its entry asks for none.
 pub(super) fn wanted_partition(
@@ -149,7 +149,7 @@ fn exclusive_above(
         let mut has = stays.clone();
         // A refusal stops the steps after it, so partitions that were refused before come last.
         let mut in_arrival_order: Vec<_> = needed_in(cgroup).collect();
-        in_arrival_order.compact_sort_by_key(|(partition, _)| attempts.refusal(partition).is_some());
+        in_arrival_order.sort_by_key(|(partition, _)| attempts.refusal(partition).is_some());
         for (partition, cpus) in in_arrival_order {
             let then = has.union(&cpus.difference(&taken));
             if then != has {
@@ -160,8 +160,8 @@ fn exclusive_above(
         }
     }
     let depth = |step: &Step| step.action.cgroup().depth();
-    less.compact_sort_by_key(|step| std::cmp::Reverse(depth(step)));
-    more.compact_sort_by_key(depth);
+    less.sort_by_key(|step| std::cmp::Reverse(depth(step)));
+    more.sort_by_key(depth);
     less.append(&mut more);
     (less, added)
 }

@@ -20,7 +20,7 @@ use crate::{
     workload::{CgroupPath, Origin},
 };
 use numa_placement::{Allocations, Grant, Holder};
-use numa_topology::{collect_btree::CollectBtree as _, set::CpuSet};
+use numa_topology::set::CpuSet;
 
 /// Pinned CPUs of one cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,13 +54,12 @@ pub(crate) fn beside(all: &Pins, asking: &CgroupPath, own: &CpuSet) -> Pins {
         let cpus = pin.cpus.difference(own);
         (path.clone(), Pin { cpus, partition: pin.partition })
     });
-    pins.filter(|(_, pin)| !pin.cpus.is_empty()).collect_btree()
+    pins.filter(|(_, pin)| !pin.cpus.is_empty()).collect()
 }
 
 /// All pinned workloads that the daemon does not place itself.
 pub(crate) fn all(inputs: &Inputs<'_>) -> Pins {
-    let of_containers: BTreeSet<&CgroupPath> =
-        inputs.containers.cgroups().map(|(path, _)| path).collect_btree();
+    let of_containers: BTreeSet<&CgroupPath> = inputs.containers.cgroups().map(|(path, _)| path).collect();
     let placed = |path: &CgroupPath| {
         let (_, rule) = inputs.declarations.rule(inputs.policy, path)?;
         rule.enforce.then_some(())
@@ -71,7 +70,7 @@ pub(crate) fn all(inputs: &Inputs<'_>) -> Pins {
             && inputs.owners.foreign(workload).is_none()
             && !of_containers.contains(&workload.cgroup)
     });
-    others.filter_map(|one| nearest_pin(inputs.sample, &one.cgroup)).collect_btree()
+    others.filter_map(|one| nearest_pin(inputs.sample, &one.cgroup)).collect()
 }
 
 /// CPUs that a cgroup is pinned to, by its own files or by those of the nearest pinned cgroup above it, and

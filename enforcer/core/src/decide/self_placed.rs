@@ -21,7 +21,6 @@ use crate::{
     workload::CgroupPath,
 };
 use numa_placement::{Allocations, Grant, Holder};
-use numa_topology::collect_btree::CollectBtree as _;
 
 /// Writes of a plan, by cgroup.
 pub fn cpuset_writes(plan: &Plan) -> BTreeMap<CgroupPath, CpusetWrites> {
@@ -52,7 +51,7 @@ pub(super) fn refusal(stay: &SelfPlacedWorkloads, cgroup: &CgroupPath) -> Option
 
 /// CPUs of the workloads that stay, withheld from all others.
 pub(super) fn withheld_grants(inputs: &Inputs<'_>, allocations: &Allocations) -> ExternalGrants {
-    let of_container: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect_btree();
+    let of_container: BTreeMap<&CgroupPath, &Holder> = inputs.containers.cgroups().collect();
     let held = inputs.self_placed.iter().filter(|(_, one)| !one.keeps_place).filter_map(|(cgroup, one)| {
         let rule = inputs.declarations.rule(inputs.policy, cgroup).filter(|(_, rule)| rule.enforce);
         let own = match of_container.get(cgroup) {
@@ -75,7 +74,7 @@ pub(super) fn withheld_grants(inputs: &Inputs<'_>, allocations: &Allocations) ->
         let grant = Grant::taken_by_others(cpus, reason);
         (!grant.exclusive.is_empty()).then(|| (Holder::self_placed(cgroup), grant))
     });
-    held.collect_btree()
+    held.collect()
 }
 
 impl Decision {

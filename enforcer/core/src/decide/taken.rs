@@ -12,7 +12,7 @@ use crate::{
     workload::CgroupPath,
 };
 use numa_placement::{Allocations, Grant, Holder};
-use numa_topology::{collect_btree::CollectBtree as _, set::CpuSet};
+use numa_topology::set::CpuSet;
 
 /// Adds to the allocations what others gave away or took: claims of a kubelet, partitions, and huge pages
 /// that are used or reserved without a promise.
@@ -20,7 +20,7 @@ pub(crate) fn withhold_of_others(inputs: &Inputs<'_>, allocations: &mut Allocati
     let partition = |(cgroup, cpus): (CgroupPath, CpuSet)| {
         (Holder::partition(&cgroup), Grant::taken_by_others(cpus, format!("the partition of {cgroup}")))
     };
-    let mut apart: ExternalGrants = partitions(inputs).into_iter().map(partition).collect_btree();
+    let mut apart: ExternalGrants = partitions(inputs).into_iter().map(partition).collect();
     apart.extend(hugepages::unpromised_grants(
         &inputs.inventory.machine,
         inputs.sample,
@@ -44,13 +44,13 @@ fn partitions(inputs: &Inputs<'_>) -> BTreeMap<CgroupPath, CpuSet> {
     }
     let is_partition = |path: &CgroupPath| pin(sample, path).filter(|pin| pin.partition);
     let all: BTreeMap<&CgroupPath, CpuSet> =
-        sample.cgroups.keys().filter_map(|path| Some((path, is_partition(path)?.cpus))).collect_btree();
+        sample.cgroups.keys().filter_map(|path| Some((path, is_partition(path)?.cpus))).collect();
     let declared = inputs.workloads.iter().map(|workload| &workload.cgroup).filter(|cgroup| {
         inputs.declarations.rule(inputs.policy, cgroup).is_some_and(|(_, rule)| rule.enforce)
     });
     let placed: BTreeSet<CgroupPath> =
-        declared.chain(inputs.containers.cgroups().map(|(path, _)| path)).cloned().collect_btree();
-    let above: BTreeSet<CgroupPath> = placed.iter().flat_map(CgroupPath::ancestors).collect_btree();
+        declared.chain(inputs.containers.cgroups().map(|(path, _)| path)).cloned().collect();
+    let above: BTreeSet<CgroupPath> = placed.iter().flat_map(CgroupPath::ancestors).collect();
     let is_ours = |path: &CgroupPath| {
         placed.contains(path) || above.contains(path) || inputs.partitioned.begun.contains(path)
     };

@@ -21,7 +21,7 @@ use crate::{
     plan::{PLAN_SCHEMA_VERSION, Plan, Step},
     workload::CgroupPath,
 };
-use numa_topology::{compact_sort::CompactSort as _, id::CpuId, set::CpuSet};
+use numa_topology::{id::CpuId, set::CpuSet};
 
 /// The steps of one workload.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ pub(super) fn plan(parts: Vec<WorkloadSteps>) -> Plan {
         groups.entry(leader).or_default().push(part);
     }
     for mut group in groups.into_values() {
-        group.compact_sort_by_key(|part| (part.gives.is_empty(), !part.takes.is_empty()));
+        group.sort_by_key(|part| (part.gives.is_empty(), !part.takes.is_empty()));
         let mut members: BTreeSet<CgroupPath> = group.iter().map(|part| part.cgroup.clone()).collect();
         let mut above: BTreeMap<CgroupPath, AncestorWidening> = BTreeMap::new();
         for (cgroup, widening) in group.iter_mut().flat_map(|part| std::mem::take(&mut part.above)) {

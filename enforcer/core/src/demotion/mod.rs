@@ -26,7 +26,7 @@ pub use self::{
     amount::{AmountBound, DemotionBackoff, NodeMemory, RoundLimits},
     ranges::{AddressRange, AddressRegion},
 };
-use numa_topology::{Topology, compact_sort::CompactSort as _, id::NodeId, set::NodeSet};
+use numa_topology::{Topology, id::NodeId, set::NodeSet};
 
 /// Percent of the observations that must have found a hot region touched: one of five. An observation looks
 /// at one page of the region for a tenth of the interval, so a single touch means that most pages are touched
@@ -181,7 +181,7 @@ fn coldest_first(of: &DemotionInput<'_>) -> Vec<ProcessRange> {
             cold.into_iter().map(|cold| (cold.idle, ProcessRange { pid: one.pid, range: cold.range })),
         );
     }
-    all.compact_sort_by_key(|(idle, piece)| (std::cmp::Reverse(*idle), piece.pid, piece.range));
+    all.sort_by_key(|(idle, piece)| (std::cmp::Reverse(*idle), piece.pid, piece.range));
     all.into_iter().map(|(_, piece)| piece).collect()
 }
 

@@ -11,7 +11,6 @@
 
 use std::time::Duration;
 
-use numa_topology::compact_sort::CompactSort as _;
 use serde::{Deserialize, Serialize};
 
 /// Size of huge pages that ranges are cut to: a huge page moves as a whole.
@@ -93,7 +92,7 @@ pub fn cold(regions: &[AddressRegion], idle: Duration) -> Vec<ColdRange> {
         one.range.end = one.range.end / HUGE * HUGE;
     }
     found.retain(|one| one.range.start < one.range.end);
-    found.compact_sort_by_key(|one| (std::cmp::Reverse(one.idle), one.range));
+    found.sort_by_key(|one| (std::cmp::Reverse(one.idle), one.range));
     found
 }
 

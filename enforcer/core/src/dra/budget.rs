@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use numa_placement::{CpuLayout, Inventory, MemoryResource, NodeSupply};
 use numa_topology::{
     MemoryKind,
-    collect_btree::CollectBtree as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -107,7 +106,7 @@ impl ClaimSupply {
                 cpus: exclusive as u64,
                 milli_cpus: (shared as u64).saturating_mul(1000),
                 memory_bytes,
-                hugepages: hugepages.collect_btree(),
+                hugepages: hugepages.collect(),
             };
             NodeBudget {
                 node: node.id,

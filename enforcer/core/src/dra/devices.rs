@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use numa_placement::Inventory;
-use numa_topology::{CoreType, MemoryKind, collect_btree::CollectBtree as _, id::NodeId, set::CpuSet};
+use numa_topology::{CoreType, MemoryKind, id::NodeId, set::CpuSet};
 
 use super::{
     ClaimCapacity, ClaimSupply, DeviceName, NodeBudget,
@@ -174,7 +174,7 @@ fn attributes(
         ("distanceClass", AttributeValue::Int(distance_class)),
         ("version", AttributeValue::Version(version.to_owned())),
     ];
-    entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect_btree()
+    entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 const fn memory_kind(kind: MemoryKind) -> &'static str {
@@ -216,8 +216,7 @@ fn distance_classes(inventory: &Inventory, supply: &ClaimSupply) -> BTreeMap<Nod
     let nearest = |node: NodeId| {
         ids.iter().filter(|other| **other != node).filter_map(|other| distance(node, *other)).min()
     };
-    let nearest: BTreeMap<NodeId, Option<u32>> =
-        ids.iter().map(|node| (*node, nearest(*node))).collect_btree();
+    let nearest: BTreeMap<NodeId, Option<u32>> = ids.iter().map(|node| (*node, nearest(*node))).collect();
     let is_pair = |a: NodeId, b: NodeId| {
         let own = distance(a, b);
         own.is_some() && nearest[&a] == own && nearest[&b] == own

@@ -17,7 +17,7 @@ use crate::{
     words::count,
     workload::Workload,
 };
-use numa_topology::{compact_sort::CompactSort as _, id::CpuId, set::CpuSet};
+use numa_topology::{id::CpuId, set::CpuSet};
 
 /// Limit of named threads and workloads; the rest is counted.
 const NAMED: usize = 3;
@@ -82,7 +82,7 @@ fn crowded(subject: &Subject<'_>) -> Vec<(CpuId, u64)> {
     let own = subject.figures.on_isolated_cpus.iter().filter(|(_, here)| here.busy > 0);
     let busy = own.map(|(cpu, here)| (*cpu, here.busy + busy_beside(subject, *cpu)));
     let mut crowded: Vec<_> = busy.filter(|(_, busy)| *busy > 1).collect();
-    crowded.compact_sort_by_key(|(cpu, busy)| (Reverse(*busy), *cpu));
+    crowded.sort_by_key(|(cpu, busy)| (Reverse(*busy), *cpu));
     crowded
 }
 
@@ -139,7 +139,7 @@ fn threads_on<'a>(subject: &Subject<'a>, cpu: CpuId) -> Vec<&'a TaskSample> {
     let mut on: Vec<&TaskSample> = subject.threads.of(subject.workload);
     on.retain(|task| task.cpu == Some(cpu));
     let busy = &subject.figures.busy_on_isolated_cpus;
-    on.compact_sort_by_key(|task| (Reverse(busy.get(&task.tid).copied()), task.tid));
+    on.sort_by_key(|task| (Reverse(busy.get(&task.tid).copied()), task.tid));
     on
 }
 

@@ -48,7 +48,7 @@ use crate::{
     workload::{CgroupPath, Origin, Workload},
 };
 use numa_placement::{Allocations, Inventory};
-use numa_topology::{Locality, compact_sort::CompactSort as _, set::CpuSet};
+use numa_topology::{Locality, set::CpuSet};
 
 /// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -240,7 +240,7 @@ pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
             earlier.note(&inputs.inventory.machine, workload, inputs.model.of(workload), &advice);
         }
     }
-    findings.compact_sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
+    findings.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));
     (findings, writes)
 }
 

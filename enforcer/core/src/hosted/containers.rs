@@ -30,7 +30,6 @@ mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numa_topology::{collect_btree::CollectBtree as _, compact_sort::CompactSort as _};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -260,7 +259,7 @@ impl Containers {
     pub fn all_cgroups(&self) -> BTreeMap<String, CgroupPath> {
         let known = self.holders.iter().filter_map(|(id, holder)| Some((id, self.cgroup_of(holder)?)));
         let all = known.chain(self.expected.by_id());
-        all.map(|(id, cgroup)| (id.clone(), cgroup.clone())).collect_btree()
+        all.map(|(id, cgroup)| (id.clone(), cgroup.clone())).collect()
     }
 
     /// Is this the cgroup of an expected container?
@@ -280,7 +279,7 @@ impl Containers {
 
     /// Records of all grants by container id, for the next daemon.
     pub fn records(&self, allocations: &Allocations) -> BTreeMap<String, GrantRecord> {
-        self.holders.keys().filter_map(|id| Some((id.clone(), self.record(allocations, id)?))).collect_btree()
+        self.holders.keys().filter_map(|id| Some((id.clone(), self.record(allocations, id)?))).collect()
     }
 
     /// Record of one container's grant.
@@ -527,7 +526,7 @@ impl Containers {
         awaited: &BTreeSet<CgroupPath>,
     ) -> CallOutcome {
         let mut settled = CallOutcome::default();
-        let there: BTreeSet<&str> = all.iter().map(|one| one.id.as_str()).collect_btree();
+        let there: BTreeSet<&str> = all.iter().map(|one| one.id.as_str()).collect();
         self.departing.retain(|id| !there.contains(id.as_str()));
         let is_gone = |id: &&String| !there.contains(id.as_str()) && !self.departing.contains(*id);
         let gone: Vec<String> = self.holders.keys().filter(is_gone).cloned().collect();
@@ -536,7 +535,7 @@ impl Containers {
             self.end(node, &id);
         }
         let set_to = |one: &Announced| (one.id.clone(), (one.now.clone(), one.shown.clone()));
-        let set_to: BTreeMap<String, (Cpuset, Option<Cpuset>)> = all.iter().map(set_to).collect_btree();
+        let set_to: BTreeMap<String, (Cpuset, Option<Cpuset>)> = all.iter().map(set_to).collect();
         let is_over = |id: &str, cgroup: &CgroupPath| set_to.contains_key(id) || !awaited.contains(cgroup);
         let records = self.expected.take_all(node.allocations, is_over);
         let mut coming = Vec::new();
@@ -552,7 +551,7 @@ impl Containers {
             coming.push((is_new, again, record.map_or(u64::MAX, |record| record.turn), record, one));
         }
         // Containers with a valid record come first, then those with CPUs to keep, each in order of arrival.
-        coming.compact_sort_by_key(|(is_new, again, turn, ..)| (*is_new, *again, *turn));
+        coming.sort_by_key(|(is_new, again, turn, ..)| (*is_new, *again, *turn));
         for (.., record, one) in coming {
             let namesake = self.namesake(&one).map(str::to_owned);
             let runs = |id: &String| set_to.contains_key(id) || self.departing.contains(id);
@@ -748,7 +747,7 @@ impl Containers {
                 let grant = node.allocations.get(&Holder::new(holder.pod().clone(), name.clone()))?;
                 Some((member.id.clone(), Cpuset::of(grant, &taken).with_gpu_memory(&gpus)))
             })
-            .collect_btree()
+            .collect()
     }
 
     fn others(&self, gpus: &NodeSet, updates: Vec<Update>, settled: &mut CallOutcome) {

@@ -13,7 +13,6 @@
 
 use std::collections::BTreeMap;
 
-use numa_topology::collect_btree::CollectBtree as _;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -322,7 +321,7 @@ impl ExpectedContainers {
         is_over: impl Fn(&str, &CgroupPath) -> bool,
     ) -> BTreeMap<String, GrantRecord> {
         let over = self.0.extract_if(.., |id, record| is_over(id, &record.cgroup));
-        over.inspect(|(id, _)| drop(allocations.release(&holder(id)))).collect_btree()
+        over.inspect(|(id, _)| drop(allocations.release(&holder(id)))).collect()
     }
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Model, TrafficSource, WorkloadModel, residency};
 use crate::workload::{CgroupPath, Origin};
-use numa_topology::{Locality, Topology, collect_btree::CollectBtree as _, id::NodeId, set::NodeSet};
+use numa_topology::{Locality, Topology, id::NodeId, set::NodeSet};
 
 /// Rates between two samples; empty for the first one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -47,8 +47,8 @@ impl Activity {
             model.workloads.iter().filter_map(|(path, figures)| Some((path.clone(), rates(figures)?)));
         let processes = model.processes.iter().filter_map(|(pid, figures)| Some((*pid, rates(figures)?)));
         Self {
-            workloads: workloads.collect_btree(),
-            processes: processes.collect_btree(),
+            workloads: workloads.collect(),
+            processes: processes.collect(),
             remote_by_node: remote_by_node(machine, model),
         }
     }
@@ -89,7 +89,7 @@ fn remote_by_node(machine: &Topology, model: &Model) -> BTreeMap<NodeId, f64> {
         }
     }
     let known = sums.into_iter().filter(|(_, (_, all))| *all > 0.0);
-    known.map(|(node, (remote, all))| (node, (remote / all).clamp(0.0, 1.0))).collect_btree()
+    known.map(|(node, (remote, all))| (node, (remote / all).clamp(0.0, 1.0))).collect()
 }
 
 /// Share of its memory that is not local to CPUs of the node.

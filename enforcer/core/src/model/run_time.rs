@@ -11,7 +11,6 @@ use super::rates::{advance, ratio};
 use crate::sample::{self, CgroupSample, Sample, TaskSample};
 use numa_topology::{
     Topology,
-    collect_btree::CollectBtree as _,
     id::{CpuId, NodeId},
 };
 
@@ -30,7 +29,7 @@ pub(super) struct RunTimeBaseline {
 impl RunTimeBaseline {
     pub(super) fn new(machine: &Topology, before: &Sample, interval_ns: u64) -> Self {
         let times = before.tasks.iter().filter_map(|task| Some(((task.pid, task.tid), task.cpu_time_ns?)));
-        Self { nodes: machine.node_of_cpu(), cpu_time: times.collect_btree(), interval_ns }
+        Self { nodes: machine.node_of_cpu(), cpu_time: times.collect(), interval_ns }
     }
 
     /// Run time of a thread since the earlier sample, at most the interval.
@@ -88,7 +87,7 @@ impl MeasuredRunTime {
 
 fn from_programs(now: &CgroupSample, before: &CgroupSample) -> Option<MeasuredRunTime> {
     let each = |cgroup: &CgroupSample, field: fn(&sample::RunTime) -> u64| -> Option<BTreeMap<NodeId, u64>> {
-        Some(cgroup.run_time.as_ref()?.iter().map(|(node, time)| (*node, field(time))).collect_btree())
+        Some(cgroup.run_time.as_ref()?.iter().map(|(node, time)| (*node, field(time))).collect())
     };
     let advanced = |field: fn(&sample::RunTime) -> u64| advance(&each(now, field)?, &each(before, field)?);
     // More than a u64 holds are centuries: such counters are invalid.

@@ -28,7 +28,7 @@ use super::{
     run_time::MeasuredRunTime,
 };
 use crate::sample::{CgroupSample, Count as _, HardwareAccesses, HintFaults, NodeBytes, Sample};
-use numa_topology::{Locality, collect_btree::CollectBtree as _, degraded::source, id::NodeId, set::NodeSet};
+use numa_topology::{Locality, degraded::source, id::NodeId, set::NodeSet};
 
 /// Least faulted pages for a figure from hinting faults: at 100, one standard deviation of the ratio is at
 /// most 0.05.
@@ -71,7 +71,7 @@ impl TrafficInput<'_> {
     fn hardware(&self) -> Result<Traffic, String> {
         let (now, before) = self.each(|cgroup| cgroup.hardware.as_ref(), source::HARDWARE)?;
         let each = |all: &BTreeMap<NodeId, HardwareAccesses>, field: fn(&HardwareAccesses) -> u64| {
-            all.iter().map(|(node, accesses)| (*node, field(accesses))).collect_btree::<BTreeMap<_, _>>()
+            all.iter().map(|(node, accesses)| (*node, field(accesses))).collect::<BTreeMap<_, _>>()
         };
         // One counter counts remote accesses, and overflows only add up, so these show a reset. Local ones
         // may be a difference.
@@ -163,7 +163,7 @@ fn faulted_pages(by_node: &BTreeMap<NodeId, HintFaults>) -> BTreeMap<(NodeId, Ac
     let both = |(node, faults): (&NodeId, &HintFaults)| {
         [((*node, AccessTarget::Local), faults.local), ((*node, AccessTarget::Remote), faults.remote)]
     };
-    by_node.iter().flat_map(both).collect_btree()
+    by_node.iter().flat_map(both).collect()
 }
 
 fn from_placement(

@@ -6,7 +6,7 @@ use std::{
 };
 
 use numa_placement::settings::refusal::{Relation, at_odds, quoted, refused};
-use numa_topology::{collect_btree::CollectBtree as _, id::NodeId, set::CpuSet, size::ByteSize};
+use numa_topology::{id::NodeId, set::CpuSet, size::ByteSize};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -122,7 +122,7 @@ impl DraSettings {
         let of_node = |node: &DraNodeSettings| (NodeId(node.id), u64::from(node.exclusive_cpus));
         BudgetOptions {
             exclusive_percent: self.exclusive_percent,
-            exclusive_cpus: self.nodes.iter().map(of_node).collect_btree::<BTreeMap<_, _>>(),
+            exclusive_cpus: self.nodes.iter().map(of_node).collect::<BTreeMap<_, _>>(),
             dedicated_cpus: self.dedicated_cpus.clone(),
             full_cores: self.full_cores,
             overlap: self.overlap,

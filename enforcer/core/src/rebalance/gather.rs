@@ -25,7 +25,7 @@ use crate::{
     workload::{CgroupPath, Origin, QosClass, Workload},
 };
 use numa_placement::{Allocations, CpuClass, Grant, Holder, MemoryClaim, MemoryResource, engine_name::HINTS};
-use numa_topology::{Locality, Topology, collect_btree::CollectBtree as _, id::NodeId, set::NodeSet};
+use numa_topology::{Locality, Topology, id::NodeId, set::NodeSet};
 
 /// Input of a plan, and the workloads that are no part of it.
 #[derive(Debug, Clone)]
@@ -168,7 +168,7 @@ fn mover(inputs: &Inputs<'_>, past: &MoveHistory, ours: &OwnWorkload<'_>) -> Res
         .iter()
         .filter(|(node, _)| ordinary.contains(**node))
         .map(|(node, held)| (*node, NodeShare { movable: movable_bytes(held), fixed: staying_bytes(held) }))
-        .collect_btree();
+        .collect();
     let cpus = held_cpus(&inputs.inventory.machine, ours, used)?;
     let stands_on = cpus.nodes(&inputs.inventory.machine);
     let run = match (&figures.run_share, stands_on.first()) {
@@ -186,7 +186,7 @@ fn mover(inputs: &Inputs<'_>, past: &MoveHistory, ours: &OwnWorkload<'_>) -> Res
     }
     let promised = match (ours.grant, ours.declared_bytes) {
         (Some(grant), _) => grant.memory_by_node(),
-        (None, Some(bytes)) => stands_on.first().map(|node| (node, bytes)).into_iter().collect_btree(),
+        (None, Some(bytes)) => stands_on.first().map(|node| (node, bytes)).into_iter().collect(),
         (None, None) => BTreeMap::new(),
     };
     Ok(Mover {
@@ -324,5 +324,5 @@ fn rooms(
             cache_bytes: cache.and_then(|cache| cache.size_bytes),
         }
     };
-    inventory.nodes.iter().map(|node| (node.id, room(node))).collect_btree()
+    inventory.nodes.iter().map(|node| (node.id, room(node))).collect()
 }

@@ -45,7 +45,6 @@ pub use crate::turn::{Cpus, Figures, Move, MoveHistory};
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numa_topology::{collect_btree::CollectBtree as _, compact_sort::CompactSort as _};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -66,7 +65,7 @@ pub fn once(inputs: &Inputs<'_>, allocations: &mut Allocations, bytes_per_turn: 
     let budget = past.budget(settings, inputs.now_ns);
     let mut report = plan(&gathered.host, &gathered.movers, settings, budget, pace);
     report.left.extend(gathered.left);
-    report.left.compact_sort_by(|one, other| one.workload.cmp(&other.workload));
+    report.left.sort_by(|one, other| one.workload.cmp(&other.workload));
     report
 }
 
@@ -104,8 +103,8 @@ pub fn turn(
     let settings = &inputs.policy.rebalance;
     past.prune(settings, inputs.now_ns, |cgroup| inputs.workloads.iter().any(|one| one.cgroup == *cgroup));
     let refused: BTreeMap<_, _> =
-        decision.refused.iter().map(|refusal| (&refusal.workload, refusal.reason.as_str())).collect_btree();
-    let corrected: BTreeSet<_> = decision.plan.steps.iter().map(|step| step.action.cgroup()).collect_btree();
+        decision.refused.iter().map(|refusal| (&refusal.workload, refusal.reason.as_str())).collect();
+    let corrected: BTreeSet<_> = decision.plan.steps.iter().map(|step| step.action.cgroup()).collect();
     let busy = |cgroup: &CgroupPath| {
         let why = |text: &str| Some(text.to_owned());
         match refused.get(cgroup) {
@@ -125,10 +124,7 @@ pub fn turn(
     let gathered = gather(inputs, allocations, past, busy);
     let verdicts = past.check_moves(allocations, &gathered, decision, inputs.now_ns);
     let ailing = gathered.movers.iter().filter(|mover| mover.ails.contains(&Ailment::Remote));
-    past.see(
-        ailing.map(|mover| mover.cgroup.clone()).collect_btree(),
-        state::short(&gathered.host, settings),
-    );
+    past.see(ailing.map(|mover| mover.cgroup.clone()).collect(), state::short(&gathered.host, settings));
     let pace = MoveSpeed::usual(bytes_per_turn, inputs.policy.interval);
     let budget = past.budget(settings, inputs.now_ns);
     let mut report = plan(&gathered.host, &gathered.movers, settings, budget, pace);
@@ -142,7 +138,7 @@ pub fn turn(
         settle_overflow(inputs.inventory, allocations);
     }
     report.left.extend(gathered.left);
-    report.left.compact_sort_by(|one, other| one.workload.cmp(&other.workload));
+    report.left.sort_by(|one, other| one.workload.cmp(&other.workload));
     let next = NextTurn { carries_out: begun && !report.moves.is_empty(), undecided: gathered.undecided };
     (RebalanceTurn { report, begun, verdicts }, next)
 }

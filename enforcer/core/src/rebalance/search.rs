@@ -22,7 +22,7 @@ use crate::{
     words,
     workload::{CgroupPath, QosClass},
 };
-use numa_topology::{compact_sort::CompactSort as _, id::NodeId, set::NodeSet};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Workloads that one round asks.
 const MOST_ASKED: usize = 32;
@@ -61,7 +61,7 @@ pub fn plan(
     pace: MoveSpeed,
 ) -> RebalanceReport {
     let mut sorted: Vec<&Mover> = movers.iter().collect();
-    sorted.compact_sort_by(|one, other| one.cgroup.cmp(&other.cgroup));
+    sorted.sort_by(|one, other| one.cgroup.cmp(&other.cgroup));
     let mut state = PlanState::new(host, &sorted, settings, budget);
     let mut report = RebalanceReport {
         schema_version: REBALANCE_SCHEMA_VERSION,
@@ -96,7 +96,7 @@ fn movable_workloads(state: &PlanState<'_>) -> Vec<usize> {
         (0..state.movers.len()).filter(|index| should_move(state, *index).is_some()).collect();
     let lost = |index: usize| state.lost_per_second(index);
     asked.retain(|index| !state.moved[*index] && state.movers[*index].held_back.is_none());
-    asked.compact_sort_by(|one, other| lost(*other).total_cmp(&lost(*one)).then(one.cmp(other)));
+    asked.sort_by(|one, other| lost(*other).total_cmp(&lost(*one)).then(one.cmp(other)));
     asked.truncate(MOST_ASKED);
     asked
 }

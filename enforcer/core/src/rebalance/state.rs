@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{policy::RebalanceSettings, words};
 use numa_topology::{
-    collect_btree::CollectBtree as _,
     id::{CpuId, NodeId},
     set::{CpuSet, NodeSet},
 };
@@ -102,9 +101,9 @@ impl<'a> PlanState<'a> {
             standing: movers.iter().map(|mover| Footprint::of(mover)).collect(),
             moved: vec![false; movers.len()],
             budget,
-            free: rooms().map(|(node, room)| (*node, room.free.clone())).collect_btree(),
-            available: rooms().map(|(node, room)| (*node, room.available_bytes)).collect_btree(),
-            unpromised: rooms().map(|(node, room)| (*node, room.unpromised_bytes)).collect_btree(),
+            free: rooms().map(|(node, room)| (*node, room.free.clone())).collect(),
+            available: rooms().map(|(node, room)| (*node, room.available_bytes)).collect(),
+            unpromised: rooms().map(|(node, room)| (*node, room.unpromised_bytes)).collect(),
             short: NodeSet::new(),
         };
         state.short = short(host, settings);

@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::workload::{CgroupPath, QosClass};
 use numa_topology::{
     Locality, Topology,
-    collect_btree::CollectBtree as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -124,7 +123,7 @@ impl Mover {
     pub(super) fn away(&self, host: &HostState<'_>, node: NodeId) -> BTreeMap<NodeId, u64> {
         let far =
             self.bytes.iter().filter(|(at, held)| held.movable > 0 && host.locality.is_far_from(**at, node));
-        far.map(|(at, held)| (*at, held.movable)).collect_btree()
+        far.map(|(at, held)| (*at, held.movable)).collect()
     }
 }
 

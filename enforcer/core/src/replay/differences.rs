@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numa_topology::collect_btree::CollectBtree as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -104,13 +103,13 @@ fn refusals_beside(one: &Decision, other: &Decision) -> Vec<Refusal> {
 }
 
 fn goals(then: &Decision, now: &Decision) -> BTreeMap<CgroupPath, GoalChange> {
-    let all: BTreeSet<&CgroupPath> = then.targets.keys().chain(now.targets.keys()).collect_btree();
+    let all: BTreeSet<&CgroupPath> = then.targets.keys().chain(now.targets.keys()).collect();
     let cpuset = |target: Option<&CpusetTarget>| target.map(|target| target.cpuset.clone());
     let changes = all.into_iter().map(|cgroup| {
         let (recorded, now) = (then.targets.get(cgroup), now.targets.get(cgroup));
         (cgroup.clone(), GoalChange { recorded: cpuset(recorded), now: cpuset(now) })
     });
-    changes.filter(|(_, change)| change.recorded != change.now).collect_btree()
+    changes.filter(|(_, change)| change.recorded != change.now).collect()
 }
 
 /// Removed steps, added steps, and whether the others are in another order. The same step may occur twice.

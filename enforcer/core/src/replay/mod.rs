@@ -40,7 +40,7 @@ use crate::{
     workload::{CgroupPath, Workload},
 };
 use numa_placement::{Allocations, Inventory};
-use numa_topology::{Inconsistency, Topology, collect_btree::CollectBtree as _};
+use numa_topology::{Inconsistency, Topology};
 
 /// Complete input of a turn.
 #[derive(Debug, Clone, Default)]
@@ -104,7 +104,7 @@ impl TurnInput {
         let model = Model::new(&inventory.machine, workloads, sample, self.before.as_ref());
         let declarations = Declarations::find(policy, workloads, &sample.tasks, &self.facts);
         let placed = self.containers.cgroups().filter(|(_, holder)| !holder.is_given());
-        let placed: BTreeSet<&CgroupPath> = placed.map(|(cgroup, _)| cgroup).collect_btree();
+        let placed: BTreeSet<&CgroupPath> = placed.map(|(cgroup, _)| cgroup).collect();
         let owners =
             Owners::find(&self.facts, workloads, &model, &declarations, |cgroup| placed.contains(cgroup));
         let inputs = Inputs {

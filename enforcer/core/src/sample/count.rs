@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use numa_topology::{collect_btree::CollectBtree as _, id::NodeId};
+use numa_topology::id::NodeId;
 
 use super::{
     BalancerSteps, EventCounts, HardwareAccesses, HintFaults, NodeBytes, OtherPageMoves, PageMoves,
@@ -73,7 +73,7 @@ impl<K: Ord + Clone, C: Count> Count for BTreeMap<K, C> {
     fn minus(&self, earlier: &Self) -> Self {
         let nothing = C::default();
         let more = self.iter().map(|(key, now)| (key, now.minus(earlier.get(key).unwrap_or(&nothing))));
-        more.map(|(key, more)| (key.clone(), more)).collect_btree()
+        more.map(|(key, more)| (key.clone(), more)).collect()
     }
 }
 

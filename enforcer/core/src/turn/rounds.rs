@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use super::{Decision, Inputs, SelfPlacedAnswers, SelfPlacedWorkloads, TurnLimits, TurnOutput, decide_once};
 use crate::{decide::cpuset_writes, hosted::Containers, self_placement::CpusetWrites, workload::CgroupPath};
 use numa_placement::Allocations;
-use numa_topology::{collect_btree::CollectBtree as _, degraded::Degraded, set::NodeSet};
+use numa_topology::{degraded::Degraded, set::NodeSet};
 
 /// Most decisions in one turn; workloads found after the last are taken out of the plan.
 const MOST_ROUNDS: usize = 5;
@@ -126,5 +126,5 @@ fn rebalance_writes(output: &TurnOutput) -> BTreeMap<CgroupPath, CpusetWrites> {
         };
         (one.workload.clone(), writes)
     });
-    writes.collect_btree()
+    writes.collect()
 }

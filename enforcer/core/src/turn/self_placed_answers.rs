@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use super::{Decision, Inputs, SelfPlacedWorkloads, rounds::TurnHost};
 use crate::{sample::Sample, self_placement::CpusetWrites, workload::CgroupPath};
 use numa_topology::{
-    collect_btree::CollectBtree as _,
     degraded::Degraded,
     set::{CpuSet, NodeSet},
 };
@@ -58,7 +57,7 @@ impl SelfPlacedAnswers {
     /// Workloads that stay, by the valid answers.
     pub(super) fn fixed(&self, now_ns: u64) -> SelfPlacedWorkloads {
         let count = self.0.values().filter(|answer| answer.counts(now_ns));
-        count.flat_map(|answer| answer.fixed.clone()).collect_btree()
+        count.flat_map(|answer| answer.fixed.clone()).collect()
     }
 
     /// Writes to read processes for. A finding is valid for a time. An empty answer is valid only for writes
@@ -82,7 +81,7 @@ impl SelfPlacedAnswers {
             !answer.counts(now_ns) && !writes.contains_key(*cgroup) && !decision.in_place.contains(cgroup)
         });
         let due = due.map(|(cgroup, answer)| (cgroup.clone(), answer.writes.clone()));
-        new.map(|(cgroup, writes)| (cgroup.clone(), writes.clone())).chain(due).collect_btree()
+        new.map(|(cgroup, writes)| (cgroup.clone(), writes.clone())).chain(due).collect()
     }
 
     /// Has `host` read the processes for these writes, and keeps the answers.
@@ -115,7 +114,7 @@ impl SelfPlacedAnswers {
         let answers = writes.iter().filter_map(|(cgroup, writes)| {
             self.0.get(cgroup).filter(|answer| answer.writes == *writes).map(|answer| answer.found.clone())
         });
-        answers.flatten().collect_btree()
+        answers.flatten().collect()
     }
 }
 

@@ -15,7 +15,7 @@ use std::cmp::{Ordering, Reverse};
 
 use super::NodeRoom;
 use crate::turn::FallbackNode;
-use numa_topology::{MemoryRank, Node, Topology, compact_sort::CompactSort as _, id::NodeId, set::NodeSet};
+use numa_topology::{MemoryRank, Node, Topology, id::NodeId, set::NodeSet};
 
 /// Seconds of growth that a node should have room for.
 const AHEAD: u64 = 2;
@@ -56,7 +56,7 @@ pub fn spares(
         })
         .collect();
     // Its own tier, then faster ones from the nearest on, then slower ones from the nearest on.
-    ranked.compact_sort_by_key(|(rank, spare)| {
+    ranked.sort_by_key(|(rank, spare)| {
         let step = match rank.cmp(&own) {
             Ordering::Equal => (0, None, None),
             Ordering::Less => (1, Some(Reverse(*rank)), None),

@@ -13,7 +13,7 @@
 use std::cmp::Reverse;
 
 use super::{NodeRoom, choice, guard::Guard};
-use numa_topology::{compact_sort::CompactSort as _, id::NodeId, set::NodeSet};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Least bytes on the short nodes for which a neighbour is disturbed.
 const LEAST: u64 = 16 << 20;
@@ -40,7 +40,7 @@ pub(super) fn widened(
         .map(|(index, guard)| (held(guard), index, guard))
         .filter(|(bytes, ..)| *bytes >= LEAST)
         .collect();
-    others.compact_sort_by_key(|(bytes, index, _)| (Reverse(*bytes), *index));
+    others.sort_by_key(|(bytes, index, _)| (Reverse(*bytes), *index));
     let (mut left, mut found) = (missing, Vec::new());
     for (bytes, index, guard) in others {
         if left == 0 {

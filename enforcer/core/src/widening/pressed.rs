@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{PressuredNodes, ProtectedWorkload, stage::PressureMarks};
 use crate::workload::CgroupPath;
-use numa_topology::{collect_btree::CollectBtree as _, id::NodeId, set::NodeSet};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// Nodes that must be relieved, with the missing bytes and the strict workload that needs them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,12 +45,12 @@ impl PressureTracker {
             (bytes > 0).then(|| (node, (bytes, needy.cgroup.clone())))
         };
         let now: BTreeMap<_, _> =
-            crowd.short.iter().filter(|node| !off.contains(*node)).filter_map(missing).collect_btree();
+            crowd.short.iter().filter(|node| !off.contains(*node)).filter_map(missing).collect();
         let before = std::mem::replace(&mut self.0, now.keys().copied().collect());
         PressedNodes {
-            missing: now.into_iter().filter(|(node, _)| before.contains(*node)).collect_btree(),
+            missing: now.into_iter().filter(|(node, _)| before.contains(*node)).collect(),
             short: crowd.short.clone(),
-            strict: strict().map(|one| one.cgroup.clone()).collect_btree(),
+            strict: strict().map(|one| one.cgroup.clone()).collect(),
         }
     }
 }
@@ -61,7 +61,7 @@ impl PressedNodes {
         if self.strict.contains(cgroup) {
             return BTreeMap::new();
         }
-        self.missing.iter().map(|(node, (bytes, _))| (*node, *bytes)).collect_btree()
+        self.missing.iter().map(|(node, (bytes, _))| (*node, *bytes)).collect()
     }
 
     /// Nodes that are short, and so no targets.

@@ -19,7 +19,7 @@ use crate::{
     demotion::{PageFlow, ProcessRange},
     policy::WideningSettings,
 };
-use numa_topology::{compact_sort::CompactSort as _, id::NodeId, set::NodeSet};
+use numa_topology::{id::NodeId, set::NodeSet};
 use strum::{IntoStaticStr, VariantNames};
 
 /// A node keeps more than one part in so many of its memory.
@@ -116,7 +116,7 @@ fn pieces(
             }
         }
     }
-    found.compact_sort_by_key(|(bytes, piece)| (std::cmp::Reverse(*bytes), piece.pid, piece.range));
+    found.sort_by_key(|(bytes, piece)| (std::cmp::Reverse(*bytes), piece.pid, piece.range));
     let sum = found.iter().fold(0u64, |sum, (bytes, _)| sum.saturating_add(*bytes));
     (found.into_iter().map(|(_, piece)| piece).collect(), sum)
 }

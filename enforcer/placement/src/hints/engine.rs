@@ -21,7 +21,6 @@ use crate::{
     settings::{HintsSettings, NumaAllocationStrategy, Scope, TopologyPolicy},
     words,
 };
-use numa_topology::compact_sort::CompactSort as _;
 use numa_topology::set::{CpuSet, NodeSet};
 
 /// Places pods by hints.
@@ -154,7 +153,7 @@ impl HintsEngine {
             all.union(shared.unwrap_or(&grant.exclusive))
         });
         let mut windows: Vec<&Inventory> = windows.iter().collect();
-        windows.compact_sort_by_key(|window| std::cmp::Reverse(window.allowed_cpus.common(&before)));
+        windows.sort_by_key(|window| std::cmp::Reverse(window.allowed_cpus.common(&before)));
         let is_aligned = |grant: &Grant| grant.hint.as_ref().is_none_or(|hint| hint.preferred);
         let mut admitted = None;
         for window in windows {

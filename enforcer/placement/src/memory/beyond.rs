@@ -13,9 +13,7 @@
 use std::{borrow::Cow, cmp::Reverse, collections::BTreeMap};
 
 use super::{Mask, MemoryClaim, MemoryResource, ZoneAccount, is_fixed, promises::Promises};
-use numa_topology::{
-    collect_btree::CollectBtree as _, compact_sort::CompactSort as _, id::NodeId, set::NodeSet,
-};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 impl ZoneAccount {
     /// The part of a zone that a mask names, and the rest of it with its account.
@@ -118,7 +116,7 @@ impl ZoneAccount {
         }
         // Narrow ones first, because they have the fewest alternatives.
         let mut sums: Vec<_> = sums.into_iter().collect();
-        sums.compact_sort_by_key(|((zone, _), bytes)| (zone.len(), Reverse(*bytes)));
+        sums.sort_by_key(|((zone, _), bytes)| (zone.len(), Reverse(*bytes)));
         for ((zone, resource), bytes) in sums {
             self.lay(zone, resource, bytes);
         }
@@ -181,7 +179,7 @@ impl ZoneAccount {
 /// The part of a claim on some of its nodes.
 fn part(claim: &MemoryClaim, zone: NodeSet, bytes: u64) -> MemoryClaim {
     let by_node = claim.by_node.iter().filter(|(node, _)| zone.contains(**node));
-    let by_node = by_node.map(|(node, bytes)| (*node, *bytes)).collect_btree();
+    let by_node = by_node.map(|(node, bytes)| (*node, *bytes)).collect();
     MemoryClaim { resource: claim.resource, zone, bytes, by_node }
 }
 
@@ -192,5 +190,5 @@ fn up_to(mut most: u64, by_node: BTreeMap<NodeId, u64>) -> BTreeMap<NodeId, u64>
         most -= bytes;
         (node, bytes)
     });
-    cut.filter(|(_, bytes)| *bytes > 0).collect_btree()
+    cut.filter(|(_, bytes)| *bytes > 0).collect()
 }

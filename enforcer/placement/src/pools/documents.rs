@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use numa_topology::collect_btree::CollectBtree as _;
-
 use super::annotations::is_document;
 use crate::document::{Document, Documents};
 
@@ -13,5 +11,5 @@ pub fn documents<E: fmt::Display>(
     parse: impl Fn(&str) -> Result<Document, E>,
 ) -> Documents {
     let documents = annotations.iter().filter(|(key, _)| is_document(key));
-    documents.map(|(key, text)| (key.clone(), parse(text).map_err(|error| error.to_string()))).collect_btree()
+    documents.map(|(key, text)| (key.clone(), parse(text).map_err(|error| error.to_string()))).collect()
 }

@@ -23,7 +23,6 @@ use crate::{
     RejectionProblem, RejectionReason, Trace, Update, admit_traced, finish_cold_start,
     rejection::ResizeProblem, remove, resize_traced, settings::PlacementSettings, unspill, what_if,
 };
-use numa_topology::collect_btree::CollectBtree as _;
 use numa_topology::set::{CpuSet, NodeSet};
 
 /// Maximum number of rejected pods for which the trial searches moves of other containers that would make
@@ -309,7 +308,7 @@ impl PinnedHolders {
             let cpus = grant.pin_cpus.then(|| grant.cpus(&taken));
             (holder.clone(), (cpus, grant.pin_mems.then(|| grant.mems(&taken))))
         });
-        Self(pinned.collect_btree())
+        Self(pinned.collect())
     }
 
     /// Holders that are pinned differently in `now`.

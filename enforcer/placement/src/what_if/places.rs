@@ -13,7 +13,6 @@ use std::cmp::Reverse;
 use super::{EXACT, MoveSearch, count, promised};
 use crate::{Grant, Holder, MemoryResource, QosClass, memory::ZoneAccount};
 use numa_topology::{
-    compact_sort::CompactSort as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -107,7 +106,7 @@ impl MoveSearch<'_> {
                         self.leaving(holder, grant, &nodes, (&cpus, &place), &one_node_holds)
                     })
                     .collect();
-                leaving.compact_sort_by_key(|leaving| (leaving.bytes, leaving.holder));
+                leaving.sort_by_key(|leaving| (leaving.bytes, leaving.holder));
                 let alone = place.first().filter(|_| place.len() == 1);
                 let at = alone.and_then(|node| nodes.iter().position(|other| *other == node));
                 CandidateNodes { wanted, missing, leaving, rooms: rooms.clone(), at }
@@ -203,7 +202,7 @@ impl<'a> CandidateNodes<'a> {
         };
         let mut rooms: Vec<NodeAmounts> = self.rooms.iter().enumerate().map(room).collect();
         let mut needs: Vec<NodeAmounts> = chosen().filter_map(|one| one.needs_on_one_node).collect();
-        needs.compact_sort_by_key(|needs| Reverse((needs.cpus, needs.memory)));
+        needs.sort_by_key(|needs| Reverse((needs.cpus, needs.memory)));
         can_be_seated(&needs, &mut rooms)
     }
 
@@ -214,7 +213,7 @@ impl<'a> CandidateNodes<'a> {
         let share = |part: u64, whole: u64| {
             (u128::from(part.min(whole)) * 1000).checked_div(u128::from(whole)).unwrap_or(0)
         };
-        order.compact_sort_by_key(|(_, leaving)| {
+        order.sort_by_key(|(_, leaving)| {
             let frees = share(leaving.frees.cpus, self.missing.cpus)
                 + share(leaving.frees.memory, self.missing.memory);
             (Reverse(frees), leaving.bytes, leaving.holder)

@@ -21,8 +21,6 @@ use std::collections::BTreeMap;
 
 use super::{CoreType, Cpu, CpuKind, Hugepages, Llc, MemoryKind, MemoryTier, Node, Package, Topology};
 use crate::{
-    collect_btree::CollectBtree as _,
-    compact_sort::CompactSort as _,
     id::{CpuId, NodeId},
     set::CpuSet,
 };
@@ -253,7 +251,7 @@ impl Machine {
         let mut nodes: Vec<Node> =
             ids.iter().map(|id| self.cpu_node(*id, of_node.remove(id).unwrap_or_default())).collect();
         nodes.extend(self.memory_only.iter().map(MemoryOnly::node));
-        nodes.compact_sort_by_key(|node| node.id);
+        nodes.sort_by_key(|node| node.id);
         let llcs = self.caches(&cpus);
         let cpu_kinds = self.kinds(&cpus);
         let packages = (0..self.sockets).map(|socket| package(socket, &cpus)).collect();
@@ -338,7 +336,7 @@ impl Machine {
             ..CpuKind::default()
         };
         let mut kinds: Vec<CpuKind> = kinds.into_iter().map(kind).filter(CpuKind::is_known).collect();
-        kinds.compact_sort_by_key(|kind| kind.cpus.first());
+        kinds.sort_by_key(|kind| kind.cpus.first());
         kinds
     }
 
@@ -363,7 +361,7 @@ impl Machine {
             Some((*id, Place::Die { socket, die: self.die(position) }))
         });
         let memory_places = self.memory_only.iter().map(|node| (node.id, Place::Beside(node.beside)));
-        let places: BTreeMap<NodeId, Place> = cpu_places.chain(memory_places).collect_btree();
+        let places: BTreeMap<NodeId, Place> = cpu_places.chain(memory_places).collect();
         let between = |from: NodeId, to: NodeId| {
             self.distances.get(&(from, to)).copied().unwrap_or_else(|| self.usual_distance(&places, from, to))
         };

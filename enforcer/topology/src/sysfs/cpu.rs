@@ -8,7 +8,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use crate::{Cpu, Package, collect_btree::CollectBtree as _, id::CpuId, parse::scalar, set::CpuSet};
+use crate::{Cpu, Package, id::CpuId, parse::scalar, set::CpuSet};
 
 use super::source::{Source, SourceEffect};
 
@@ -75,7 +75,7 @@ fn core_numbers(source: &mut Source<'_>, core: &Cpu) -> BTreeMap<CpuId, i32> {
     match number(second) {
         Some(own) if core.core.is_some_and(|first| first != own) => {
             let more = more.iter().filter_map(|id| Some((*id, number(*id)?)));
-            more.chain([(second, own)]).collect_btree()
+            more.chain([(second, own)]).collect()
         }
         _ => BTreeMap::new(),
     }

@@ -15,7 +15,6 @@ use std::{collections::BTreeMap, path::Path};
 
 use crate::{
     CoreType, Cpu, CpuKind, EnergyPreference,
-    compact_sort::CompactSort as _,
     id::CpuId,
     parse::{
         processors::{self, CoreDesign},
@@ -77,7 +76,7 @@ pub(super) fn read(source: &mut Source<'_>, cpus: &[Cpu]) -> Vec<CpuKind> {
     };
     let known = |kind: &CpuKind| kind.is_known() && !kind.cpus.is_empty();
     let mut kinds: Vec<CpuKind> = kinds.into_iter().map(kind).filter(known).collect();
-    kinds.compact_sort_by_key(|kind| kind.cpus.first());
+    kinds.sort_by_key(|kind| kind.cpus.first());
     kinds
 }
 

@@ -11,7 +11,6 @@ use std::{
 
 use crate::{
     Device, DeviceClass, Node,
-    collect_btree::CollectBtree as _,
     id::NodeId,
     parse::scalar,
     set::{CpuSet, NodeSet},
@@ -55,7 +54,7 @@ fn on_the_bus(source: &mut Source<'_>) -> BTreeMap<String, PathBuf> {
     names
         .map(|name| (name.clone(), dir.join(name)))
         .filter(|(_, path)| source.files.exists(&path.join("class")))
-        .collect_btree()
+        .collect()
 }
 
 fn below_bridges(source: &mut Source<'_>) -> BTreeMap<String, PathBuf> {

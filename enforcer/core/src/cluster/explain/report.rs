@@ -4,7 +4,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use numa_topology::{compact_sort::CompactSort as _, set::NodeSet};
+use numa_topology::set::NodeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -124,7 +124,7 @@ impl NodeRoom {
 /// The groups in their order.
 pub(super) fn grouped(groups: BTreeMap<String, Vec<ExplainedNode>>) -> Vec<ReasonGroup> {
     let groups = groups.into_iter().map(|(reason, mut nodes)| {
-        nodes.compact_sort_by(|one, other| {
+        nodes.sort_by(|one, other| {
             let key = |node: &ExplainedNode| {
                 (node.room.outcome, node.room.needs_higher_priority, node.room.pods.len())
             };
@@ -134,6 +134,6 @@ pub(super) fn grouped(groups: BTreeMap<String, Vec<ExplainedNode>>) -> Vec<Reaso
     });
     let mut groups: Vec<ReasonGroup> = groups.collect();
     // The sort is stable, so that reasons of equal counts stay in their order.
-    groups.compact_sort_by_key(|group| Reverse(group.count));
+    groups.sort_by_key(|group| Reverse(group.count));
     groups
 }

@@ -18,8 +18,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use numa_topology::compact_sort::CompactSort as _;
-
 use super::{
     super::{
         plan::{Amounts, PlannedPod},
@@ -91,9 +89,7 @@ impl<'a> RoomSearch<'a> {
         let is_itself = |pod: &HostedPod| pod.uid == self.pod.request.name.uid && !pod.uid.is_empty();
         let pods = pods.iter().filter(may_help).filter(|pod| !pod.is_static && !is_itself(pod));
         let mut pods: Vec<&HostedPod> = pods.collect();
-        pods.compact_sort_by_key(|pod| {
-            (pod.priority, held.get(pod.uid.as_str()).copied(), &pod.name, &pod.uid)
-        });
+        pods.sort_by_key(|pod| (pod.priority, held.get(pod.uid.as_str()).copied(), &pod.name, &pod.uid));
         pods.truncate(CANDIDATES);
         pods
     }
@@ -153,7 +149,7 @@ impl<'a> RoomSearch<'a> {
     fn irreducible(&self, pods: &[&'a HostedPod]) -> Vec<&'a HostedPod> {
         let mut gone = pods.to_vec();
         let mut may_stay = pods.to_vec();
-        may_stay.compact_sort_by_key(|pod| Reverse(pod.priority));
+        may_stay.sort_by_key(|pod| Reverse(pod.priority));
         for pod in may_stay {
             let fewer: Vec<&HostedPod> = gone.iter().filter(|other| other.uid != pod.uid).copied().collect();
             if self.without(&fewer) == Trial::Fits {

@@ -34,7 +34,6 @@ use super::{
     observed::{ADMISSION, NodeInApi, NodeObservation, contradictions, unusable},
     state::{HeldContainer, HeldPod, InexactSource, NodeState},
 };
-use crate::json_value;
 
 /// An object of another scheduler.
 #[derive(
@@ -99,8 +98,8 @@ impl ExportedKind {
     /// If the object would say what is not so.
     pub fn content(self, inputs: ExportInputs<'_>) -> Result<Map<String, Value>, ExportFault> {
         let value = match self {
-            Self::Nrt => json_value::to_value(&node_resource_topology(inputs)?),
-            Self::Numatopology => json_value::to_value(&numatopology(inputs)?),
+            Self::Nrt => serde_json::to_value(node_resource_topology(inputs)?),
+            Self::Numatopology => serde_json::to_value(numatopology(inputs)?),
         };
         // Both types are structs whose maps have text as keys.
         let Ok(Value::Object(content)) = value else { return Ok(Map::new()) };

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use numa_topology::{Topology, collect_btree::CollectBtree as _, compact_sort::CompactSort as _};
+use numa_topology::Topology;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -129,13 +129,13 @@ fn policies(inputs: ExportInputs<'_>) -> BTreeMap<String, String> {
     let cpu = Some(kubelet.cpu_policy.as_str()).filter(|policy| !policy.is_empty()).or(inputs.cpu_policy());
     let topology = Some(kubelet.topology_policy.as_str()).filter(|policy| !policy.is_empty());
     let both = [("CPUManagerPolicy", cpu), ("TopologyManagerPolicy", topology)];
-    both.into_iter().filter_map(|(name, policy)| Some((name.to_owned(), policy?.to_owned()))).collect_btree()
+    both.into_iter().filter_map(|(name, policy)| Some((name.to_owned(), policy?.to_owned()))).collect()
 }
 
 fn reserved(inputs: ExportInputs<'_>) -> BTreeMap<String, String> {
     let Some(amounts) = inputs.reserved else { return BTreeMap::new() };
     let both = [(CPU, amounts.milli_cpus.map(of_milli_cpus)), ("memory", amounts.memory_bytes.map(of_bytes))];
-    both.into_iter().filter_map(|(name, amount)| Some((name.to_owned(), amount?))).collect_btree()
+    both.into_iter().filter_map(|(name, amount)| Some((name.to_owned(), amount?))).collect()
 }
 
 fn numares(inputs: ExportInputs<'_>) -> BTreeMap<String, NumaResource> {
@@ -175,6 +175,6 @@ fn pod_allocations<'a>(pods: impl Iterator<Item = &'a HeldPod>) -> Vec<PodAlloca
         }
     });
     let mut allocations: Vec<_> = allocations.filter(|pod| !pod.container_allocations.is_empty()).collect();
-    allocations.compact_sort_by(|one, other| one.uid.cmp(&other.uid));
+    allocations.sort_by(|one, other| one.uid.cmp(&other.uid));
     allocations
 }

@@ -10,8 +10,6 @@
 
 use std::collections::BTreeMap;
 
-use numa_topology::compact_sort::CompactSort as _;
-
 use super::{Gate, PlacedPod};
 use crate::cluster::{
     extender::Extender,
@@ -142,7 +140,7 @@ impl Gate {
         }
         let claims = self.claims.extract_if(.., |_, claim| has_room(&self.nodes, extender, claim));
         let mut claims: Vec<WaitingClaim> = claims.map(|(_, claim)| claim).collect();
-        claims.compact_sort_by(|one, other| one.pod.order().cmp(&other.pod.order()));
+        claims.sort_by(|one, other| one.pod.order().cmp(&other.pod.order()));
         for claim in claims {
             // An older one may have taken the room.
             if has_room(&self.nodes, extender, &claim) {

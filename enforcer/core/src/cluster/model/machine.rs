@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use numa_placement::{DeviceUnit, Inventory, MemoryResource, settings::PlacementSettings};
 use numa_topology::{
     Cpu, Hugepages, Llc, Node, Package, Topology,
-    compact_sort::CompactSort as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -77,7 +76,7 @@ fn topology(machine: &MachineState, supplies: &Supplies) -> Result<Topology, Sta
             });
         }
     }
-    cpus.compact_sort_by_key(|cpu| cpu.id);
+    cpus.sort_by_key(|cpu| cpu.id);
     let packages = machine.sockets.iter().zip(0..).map(|(cpus, id)| Package {
         id,
         cpus: cpus.clone(),

@@ -13,8 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use numa_placement::MemoryResource;
 use numa_topology::{
     Topology,
-    collect_btree::CollectBtree as _,
-    compact_sort::CompactSort as _,
     id::NodeId,
     set::{CpuSet, NodeSet},
 };
@@ -341,14 +339,14 @@ pub(super) fn by_cpus(cpus: &CpuAssignments) -> BTreeMap<(&str, &CpuSet), &str> 
     let all = cpus.containers.iter().flat_map(|(pod, of)| of.iter().map(move |one| (pod, one)));
     all.filter(|(_, (_, cpus))| !cpus.is_empty())
         .map(|(pod, (container, cpus))| ((container.as_str(), cpus), pod.as_str()))
-        .collect_btree()
+        .collect()
 }
 
 type BlockKey<'a> = (&'a str, &'a NodeSet, u64);
 
 fn keys(blocks: &[MemoryBlock]) -> Vec<BlockKey<'_>> {
     let mut keys: Vec<_> = blocks.iter().map(|one| (one.kind.as_str(), &one.nodes, one.bytes)).collect();
-    keys.compact_sort();
+    keys.sort();
     keys
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use numa_placement::MemoryResource;
-use numa_topology::{Node, Topology, collect_btree::CollectBtree as _, id::NodeId, set::CpuSet};
+use numa_topology::{Node, Topology, id::NodeId, set::CpuSet};
 
 use super::{
     CpuAssignments, MemoryAmounts, MemoryAssignments, NodeObservation, NumaMemoryAccount, OfferedResources,
@@ -74,7 +74,7 @@ fn blocks(id: NodeId, account: &NumaMemoryAccount) -> impl Iterator<Item = Memor
 fn accounts(machine: &Topology) -> BTreeMap<NodeId, NumaMemoryAccount> {
     let mut reserved = RESERVED_BYTES;
     let with_memory = machine.nodes.iter().filter(|node| node.mem_total_bytes.is_some_and(|total| total > 0));
-    with_memory.map(|node| (node.id, account(node, &mut reserved))).collect_btree()
+    with_memory.map(|node| (node.id, account(node, &mut reserved))).collect()
 }
 
 /// An account of a node; takes what it can off the bytes that are still to be reserved.

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use numa_placement::{ContainerKind, Grant, Holder, PodName, external::UNPLACED};
-use numa_topology::{collect_btree::CollectBtree as _, set::NodeSet};
+use numa_topology::set::NodeSet;
 
 use super::{ApiPod, NodeInputs, covered, machine};
 use crate::cluster::{
@@ -85,7 +85,7 @@ fn held_pods(engine: &EngineSnapshot, api: Option<&[ApiPod]>) -> Vec<HeldPod> {
         announced.entry(pod).or_default().insert(container);
     }
     let by_uid: BTreeMap<&str, &ApiPod> =
-        api.into_iter().flatten().map(|pod| (pod.kubelet_uid(), pod)).collect_btree();
+        api.into_iter().flatten().map(|pod| (pod.kubelet_uid(), pod)).collect();
     let held = announced.into_iter().filter_map(|(name, containers)| {
         // A pod without a uid is none of the cluster.
         if name.uid.is_empty() {

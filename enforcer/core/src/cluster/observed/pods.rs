@@ -10,8 +10,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numa_topology::collect_btree::CollectBtree as _;
-
 use super::{
     ApiContainer, ApiPod, ListedPodResources, MemoryAssignments, NodeInApi, NodeObservation,
     contradictions::{by_cpus, is_static_memory},
@@ -34,7 +32,7 @@ pub(super) fn held_pods(
 ) -> Vec<HeldPod> {
     let listed = ListedNames::new(observation);
     let by_uid: BTreeMap<&str, &ApiPod> =
-        pods.into_iter().flatten().map(|pod| (pod.kubelet_uid(), pod)).collect_btree();
+        pods.into_iter().flatten().map(|pod| (pod.kubelet_uid(), pod)).collect();
     let held = held(observation, devices);
     let named = held.into_iter().map(|(uid, containers)| {
         let mut containers: Vec<HeldContainer> = containers
@@ -116,7 +114,7 @@ impl<'a> ListedNames<'a> {
                 let of = |id: &'a String| (grant.container.as_str(), grant.resource.as_str(), id.as_str());
                 grant.devices.keys().map(move |id| (of(id), grant.pod.as_str()))
             })
-            .collect_btree();
+            .collect();
         let mut names = BTreeMap::new();
         for pod in observation.listed.content().into_iter().flatten() {
             for container in &pod.containers {

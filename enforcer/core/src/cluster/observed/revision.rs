@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use numa_topology::compact_sort::CompactSort as _;
-
 use super::{ApiPod, NodeInputs, NodePast, RememberedDevices, limits, pods::holders, whole_state};
 use crate::cluster::{
     model::StateFault,
@@ -79,7 +77,7 @@ impl NodeStateSource {
                 self.rejected.push(RejectedPod { uid, reason, at: rejection.at.max(0) });
             }
         }
-        self.rejected.compact_sort_by(|one, other| (one.at, &one.uid).cmp(&(other.at, &other.uid)));
+        self.rejected.sort_by(|one, other| (one.at, &one.uid).cmp(&(other.at, &other.uid)));
         let excess = self.rejected.len().saturating_sub(MOST_REJECTED);
         self.rejected.drain(..excess);
     }

@@ -6,7 +6,6 @@ use numa_placement::{
     Allocations, ContainerKind, ContainerRequest, Grant, PodRequest, Rejection, external::UNPLACED,
     settings::TopologyPolicy,
 };
-use numa_topology::collect_btree::CollectBtree as _;
 use numa_topology::set::{CpuSet, NodeSet};
 
 use super::shown::ShownPod;
@@ -224,7 +223,7 @@ impl TrialNode<'_> {
 /// Grants of a pod by the names of its containers.
 fn grants_of<'a>(allocations: &'a Allocations, pod: &ShownPod) -> BTreeMap<&'a str, &'a Grant> {
     let own = allocations.iter().filter(|(holder, _)| pod.is_called(&holder.pod().uid));
-    own.map(|(holder, grant)| (holder.name(), grant)).collect_btree()
+    own.map(|(holder, grant)| (holder.name(), grant)).collect()
 }
 
 fn place_of(grant: &Grant) -> Place {

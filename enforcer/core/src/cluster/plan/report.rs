@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use numa_topology::{compact_sort::CompactSort as _, set::NodeSet};
+use numa_topology::set::NodeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -98,7 +98,7 @@ impl RefusalGroups {
 
     pub(super) fn into_refused(self) -> Vec<RefusedNodes> {
         let mut all: Vec<RefusedNodes> = self.groups.into_values().collect();
-        all.compact_sort_by(|one, other| (other.count, &one.reason).cmp(&(one.count, &other.reason)));
+        all.sort_by(|one, other| (other.count, &one.reason).cmp(&(one.count, &other.reason)));
         all
     }
 }

@@ -15,7 +15,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::{Asked, Obstacle, ObstacleKind, bounds};
 use crate::{model::movable_bytes, page_migration::NodePages, words};
-use numa_topology::{compact_sort::CompactSort as _, id::NodeId, set::NodeSet};
+use numa_topology::{id::NodeId, set::NodeSet};
 
 /// A sweep: each process moves its pages from some nodes to another one.
 type Sweep = (NodeSet, NodeId);
@@ -197,7 +197,7 @@ fn swept(pages: &mut NodePages, from: &NodeSet, best: &NodeSet) -> Vec<Sweep> {
     let mut sources: Vec<(u64, NodeId)> =
         from.iter().filter(|node| !best.contains(*node)).map(|node| (held(pages, node), node)).collect();
     sources.retain(|(bytes, _)| *bytes > 0);
-    sources.compact_sort_by_key(|(bytes, node)| (Reverse(*bytes), *node));
+    sources.sort_by_key(|(bytes, node)| (Reverse(*bytes), *node));
     let mut sweeps = BTreeMap::<NodeId, NodeSet>::new();
     for (bytes, node) in sources {
         let roomiest = best.iter().max_by_key(|target| (pages.room_on(*target), Reverse(*target)));

@@ -11,7 +11,7 @@ use numa_placement::{
     CpuLayout,
     hints::cpu::{CpuOptions, assign},
 };
-use numa_topology::{compact_sort::CompactSort as _, set::CpuSet};
+use numa_topology::set::CpuSet;
 
 use super::{ClaimLedger, PreparedResult, Shortage, wants::Want};
 use crate::dra::{
@@ -32,7 +32,7 @@ impl ClaimLedger {
         let mut taken = self.exclusive_cpus();
         let mut chosen = vec![CpuSet::new(); wants.len()];
         let mut order: Vec<(usize, &Want)> = wants.iter().enumerate().collect();
-        order.compact_sort_by_key(|(at, want)| (want.core.is_none(), *at));
+        order.sort_by_key(|(at, want)| (want.core.is_none(), *at));
         for (at, want) in order {
             let Some(budget) = supply.node(want.node) else { continue };
             let free = budget.exclusive_pool.difference(&taken);

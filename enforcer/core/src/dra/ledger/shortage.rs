@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use numa_topology::{compact_sort::CompactSort as _, id::NodeId, text::printable};
+use numa_topology::{id::NodeId, text::printable};
 
 use super::{ClaimLedger, PlaceAmounts, wants::Want};
 use crate::dra::{ClaimCapacity, ClaimSupply};
@@ -106,7 +106,7 @@ impl ClaimLedger {
         };
         let holders = self.claims().map(|claim| (held(claim), claim)).filter(|(amount, _)| *amount > 0);
         let mut holders: Vec<_> = holders.collect();
-        holders.compact_sort_by_key(|(amount, _)| std::cmp::Reverse(*amount));
+        holders.sort_by_key(|(amount, _)| std::cmp::Reverse(*amount));
         let more_holders = holders.len().saturating_sub(MAX_HOLDERS);
         holders.truncate(MAX_HOLDERS);
         let named = |(amount, claim): (u64, &super::PreparedClaim)| ShortageHolder {

@@ -10,7 +10,6 @@
 
 use std::cmp::Reverse;
 
-use numa_topology::compact_sort::CompactSort as _;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -56,7 +55,7 @@ impl Drift {
     #[must_use]
     pub fn lasting(&self, now_ns: u64) -> Self {
         let mut lasting: Vec<_> = self.0.iter().filter(|(_, kept)| kept.repairs(now_ns) > 0).collect();
-        lasting.compact_sort_by_key(|(_, kept)| Reverse(kept.repairs.last().copied()));
+        lasting.sort_by_key(|(_, kept)| Reverse(kept.repairs.last().copied()));
         let lasting = lasting.into_iter().take(MOST).map(|(cgroup, kept)| {
             let mut kept = kept.clone();
             kept.repairs.retain(|at| is_recent(*at, now_ns));

@@ -19,7 +19,7 @@
 
 use super::{CpuOptions, stock::Stock};
 use crate::layout::{CpuLayout, Level};
-use numa_topology::{compact_sort::CompactSort as _, set::CpuSet};
+use numa_topology::set::CpuSet;
 
 /// Takes the needed CPUs.
 pub(super) fn assign(stock: &mut Stock<'_>, options: CpuOptions) {
@@ -123,7 +123,7 @@ fn part_of_cache(stock: &Stock<'_>, cache: usize) -> Option<CpuSet> {
         .collect();
     cores.sort_unstable();
     cores.dedup();
-    cores.compact_sort_by_key(|core| std::cmp::Reverse(stock.kept(Level::Core, *core)));
+    cores.sort_by_key(|core| std::cmp::Reverse(stock.kept(Level::Core, *core)));
     let mut cpus = CpuSet::new();
     let mut room = 0;
     for core in cores {
@@ -154,7 +154,7 @@ fn cores(stock: &mut Stock<'_>, options: CpuOptions) {
     let mut order = ordered(stock, Level::Core);
     if options.full_pcpus_only {
         let layout = stock.layout();
-        order.compact_sort_by_key(|core| std::cmp::Reverse(layout.members(Level::Core, *core).len()));
+        order.sort_by_key(|core| std::cmp::Reverse(layout.members(Level::Core, *core).len()));
     }
     take_whole(stock, Level::Core, &order);
 }

@@ -26,8 +26,6 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
-use numa_topology::compact_sort::CompactSort as _;
-
 /// Share of one node, in groups.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Share {
@@ -62,7 +60,7 @@ pub(super) fn find_within(
     }
     let first = at_least.clamp(1, most);
     let mut fullest: Vec<usize> = (0..free.len()).collect();
-    fullest.compact_sort_by_key(|node| Reverse(free[*node]));
+    fullest.sort_by_key(|node| Reverse(free[*node]));
     (first..=most).chain((1..first).rev()).find_map(|width| {
         let parts = EqualParts { free, size, even: groups / width, remainder: groups % width };
         let mut nodes = fullest[..width].to_vec();
@@ -147,7 +145,7 @@ impl EqualParts<'_> {
     /// One group from each of the nodes with the most CPUs left.
     fn one_each(&self, roomy: &[usize]) -> Option<(u64, Vec<(usize, usize)>)> {
         let mut fullest = roomy.to_vec();
-        fullest.compact_sort_by_key(|node| Reverse(self.left(*node)));
+        fullest.sort_by_key(|node| Reverse(self.left(*node)));
         let chosen = fullest.get(..self.remainder)?;
         let gain = chosen.iter().map(|node| gain(self.left(*node), self.size)).sum();
         Some((gain, chosen.iter().map(|node| (*node, 1)).collect()))

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::speed::Speeds;
 use crate::Inventory;
-use numa_topology::{Cpu, Topology, compact_sort::CompactSort as _, set::CpuSet};
+use numa_topology::{Cpu, Topology, set::CpuSet};
 
 /// The groups of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -77,6 +77,6 @@ fn grouped(machine: &Topology, id: impl Fn(&Cpu) -> Option<i32>) -> Vec<CpuSet> 
 
 fn sorted(groups: impl Iterator<Item = CpuSet>) -> Vec<CpuSet> {
     let mut groups: Vec<CpuSet> = groups.collect();
-    groups.compact_sort_by_key(CpuSet::first);
+    groups.sort_by_key(CpuSet::first);
     groups
 }

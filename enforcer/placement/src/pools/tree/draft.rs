@@ -14,7 +14,7 @@ use std::{
 
 use super::PoolKind;
 use crate::settings::PoolLevel;
-use numa_topology::{Topology, compact_sort::CompactSort as _, set::CpuSet};
+use numa_topology::{Topology, set::CpuSet};
 
 /// CPUs of one group at one level.
 #[derive(Debug, Clone)]
@@ -83,7 +83,7 @@ fn dies(machine: &Topology, package: i32, within: &CpuSet) -> Vec<CpuGroup> {
 fn caches(machine: &Topology) -> Vec<CpuGroup> {
     let mut caches: Vec<&CpuSet> =
         machine.llcs.iter().filter(|llc| llc.level >= 3).map(|llc| &llc.cpus).collect();
-    caches.compact_sort_by_key(|cpus| cpus.first());
+    caches.sort_by_key(|cpus| cpus.first());
     let numbered = caches.into_iter().enumerate();
     numbered.map(|(index, cpus)| CpuGroup { kind: PoolKind::L3(index), cpus: cpus.clone() }).collect()
 }
@@ -100,7 +100,7 @@ impl Draft {
 
     /// Nests groups that do not cross below it; those with the same CPUs become part of it.
     fn nest(&mut self, mut groups: Vec<CpuGroup>) {
-        groups.compact_sort_by_key(|group| (Reverse(group.cpus.len()), group.kind.precedence()));
+        groups.sort_by_key(|group| (Reverse(group.cpus.len()), group.kind.precedence()));
         let mut parts: Vec<(Self, Vec<CpuGroup>)> = Vec::new();
         for group in groups {
             if group.cpus == self.cpus {
@@ -113,7 +113,7 @@ impl Draft {
                 parts.push((Self::new(group), Vec::new()));
             }
         }
-        parts.compact_sort_by_key(|(part, _)| (part.kind, part.cpus.first()));
+        parts.sort_by_key(|(part, _)| (part.kind, part.cpus.first()));
         self.children = parts
             .into_iter()
             .map(|(mut part, inside)| {

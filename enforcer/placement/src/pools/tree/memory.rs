@@ -6,9 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::settings::MemoryTypes;
-use numa_topology::{
-    MemoryClass, MemoryKind, Node, Topology, collect_btree::CollectBtree as _, id::NodeId, set::NodeSet,
-};
+use numa_topology::{MemoryClass, MemoryKind, Node, Topology, id::NodeId, set::NodeSet};
 
 /// Nodes by kind of their memory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -65,7 +63,7 @@ pub(super) fn attached_nodes(machine: &Topology) -> BTreeMap<NodeId, NodeId> {
     }
     let is_gpu = |node: &&Node| node.kind == MemoryKind::Gpu;
     let gpus = machine.nodes.iter().filter(is_gpu).filter_map(|gpu| Some((gpu.id, gpu.closest_cpu_node?)));
-    let mut attached: BTreeMap<NodeId, NodeId> = gpus.collect_btree();
+    let mut attached: BTreeMap<NodeId, NodeId> = gpus.collect();
     let mut load = BTreeMap::<(MemoryKind, NodeId), usize>::new();
     for node in machine.nodes.iter().filter(|node| node.cpus.is_empty() && node.takes_ordinary_memory()) {
         let initiators = node.hmat.as_ref().map(|hmat| &hmat.initiators);

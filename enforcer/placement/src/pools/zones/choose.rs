@@ -6,8 +6,6 @@
 //! for more, the better of two rules: the smallest size that suffices, or the largest sizes first without
 //! superfluous ones.
 
-use numa_topology::compact_sort::CompactSort as _;
-
 /// Maximum number of sizes for trying all subsets.
 const EXACT: usize = 12;
 
@@ -54,7 +52,7 @@ fn subset(sizes: &[u64], needed: u64) -> Vec<usize> {
     }
     let single = (0..sizes.len()).filter(|&place| sizes[place] >= needed).min_by_key(|&place| sizes[place]);
     let mut largest_first: Vec<usize> = (0..sizes.len()).collect();
-    largest_first.compact_sort_by_key(|&place| std::cmp::Reverse(sizes[place]));
+    largest_first.sort_by_key(|&place| std::cmp::Reverse(sizes[place]));
     let (mut several, mut sum) = (Vec::new(), 0u64);
     for place in largest_first {
         if sum >= needed {
