@@ -143,7 +143,7 @@ fn parse(path: &Path, text: &str, flags: &impl Flags) -> Result<Configured, Conf
 /// What may stand in a configuration; nothing in a damaged program.
 fn schema() -> Value {
     let text = schemas::CONFIG.text().unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
+    serde_json::from_slice(text.as_bytes()).unwrap_or_default()
 }
 
 /// What of the file changes nothing or is left out.

@@ -24,5 +24,5 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Baseline> {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(refused(&error).into()),
         text => text.map_err(failed("reading", path))?,
     };
-    Ok(serde_json::from_str(&text).map_err(|error| refused(&error))?)
+    Ok(serde_json::from_slice(text.as_bytes()).map_err(|error| refused(&error))?)
 }

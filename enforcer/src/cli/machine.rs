@@ -31,7 +31,7 @@ fn saved(path: &Path) -> anyhow::Result<Topology> {
     let read = File::open(path).and_then(|file| read_within(file, TOPOLOGY_LIMIT)).and_then(written_text);
     let text = read.with_context(|| format!("reading {}", path.display()))?;
     let refused = |problem: String| UsageError(format!("{}{problem}", path.display()));
-    let machine: Topology = serde_json::from_str(&text).map_err(|error| {
+    let machine: Topology = serde_json::from_slice(text.as_bytes()).map_err(|error| {
         let said = error.to_string();
         let said = said.split(" at line ").next().unwrap_or("not JSON");
         refused(format!(":{}:{}: {said}", error.line(), error.column()))

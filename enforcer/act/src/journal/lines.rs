@@ -94,10 +94,10 @@ pub(super) fn decode(line: &str) -> Result<Record, LineFault> {
         }
         _ => (line, WITHOUT_SUM..=WITHOUT_SUM),
     };
-    let decoded = match serde_json::from_str::<JournalLine<Record>>(json) {
+    let decoded = match serde_json::from_slice::<JournalLine<Record>>(json.as_bytes()) {
         Ok(line) if versions.contains(&line.version) => Ok(line.record),
         Ok(JournalLine { version, .. }) => return Err(unknown(version, has_sum(line))),
-        Err(error) => match serde_json::from_str::<JournalLineVersion>(json) {
+        Err(error) => match serde_json::from_slice::<JournalLineVersion>(json.as_bytes()) {
             Ok(JournalLineVersion { version }) if !versions.contains(&version) => {
                 return Err(unknown(version, has_sum(line)));
             }
@@ -111,7 +111,7 @@ pub(super) fn decode(line: &str) -> Result<Record, LineFault> {
 
 /// A line of version 1 of the records of pins, drift and pause, each of which had a file of one kind.
 fn without_kind(json: &str) -> Option<Record> {
-    let mut line: Map<String, Value> = serde_json::from_str(json).ok()?;
+    let mut line: Map<String, Value> = serde_json::from_slice(json.as_bytes()).ok()?;
     let kinds = [("told", "pinned"), ("sinceUnixMs", "paused"), ("workloads", "drift")];
     let (_, kind) = kinds.into_iter().find(|(field, _)| line.contains_key(*field))?;
     if kind == "drift" {
@@ -124,7 +124,9 @@ fn without_kind(json: &str) -> Option<Record> {
 /// Cause of a parse error, without serde's position: the message has the line number.
 fn unread(line: &str, error: &serde_json::Error) -> String {
     match line.rsplit_once("} ") {
-        Some((start, sum)) if serde_json::from_str::<IgnoredAny>(&line[..=start.len()]).is_ok() => {
+        Some((start, sum))
+            if serde_json::from_slice::<IgnoredAny>(&line.as_bytes()[..=start.len()]).is_ok() =>
+        {
             format!("{:?} is no checksum", cut_at(sum, SUM_SHOWN))
         }
         _ => without_place(error),
@@ -150,13 +152,13 @@ pub(super) fn is_begun(text: &str) -> bool {
         }
         _ => text,
     };
-    let is_whole = |json: &str| serde_json::from_str::<IgnoredAny>(json).is_ok();
+    let is_whole = |json: &str| serde_json::from_slice::<IgnoredAny>(json.as_bytes()).is_ok();
     text.starts_with('{') && [without_sum, text].into_iter().any(|json| is_cut(json) || is_whole(json))
 }
 
 /// Does the text end before its JSON does, and before a checksum?
 pub(super) fn is_cut(text: &str) -> bool {
-    !has_sum(text) && serde_json::from_str::<IgnoredAny>(text).is_err_and(|error| error.is_eof())
+    !has_sum(text) && serde_json::from_slice::<IgnoredAny>(text.as_bytes()).is_err_and(|error| error.is_eof())
 }
 
 #[cfg(test)]

@@ -127,7 +127,9 @@ impl<'a> ExtenderRequest<'a> {
                 let items = items.unwrap_or_default();
                 let names: Result<Vec<String>, serde_json::Error> = items
                     .iter()
-                    .map(|item| serde_json::from_str(item.get()).map(|Named { metadata }| metadata.name))
+                    .map(|item| {
+                        serde_json::from_slice(item.get().as_bytes()).map(|Named { metadata }| metadata.name)
+                    })
                     .collect();
                 (names?, Some(items))
             }

@@ -58,7 +58,8 @@ pub(crate) struct ReadLease {
 
 /// Reads a Lease; `None` if it is of another program.
 pub(crate) fn read(text: &str) -> Result<Option<ReadLease>, String> {
-    let Lease { metadata, spec } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
+    let Lease { metadata, spec } =
+        serde_json::from_slice(text.as_bytes()).map_err(|fault| fault.to_string())?;
     let LeaseMetadata { name, namespace, labels, managed_fields } = metadata;
     let renewed_at = seconds(spec.renew_time.as_deref());
     if namespace == OF_KUBELETS {

@@ -119,7 +119,7 @@ impl ClusterObjects {
     /// # Errors
     /// If the text is no list of objects. A single object that is not understood is left out instead.
     pub fn read(text: &str) -> Result<Self, ObjectsError> {
-        let list: List<'_> = serde_json::from_str(text)?;
+        let list: List<'_> = serde_json::from_slice(text.as_bytes())?;
         let mut objects = Self::default();
         for item in &list.items {
             objects.add(item.get(), None)?;
@@ -159,7 +159,8 @@ impl ClusterObjects {
     }
 
     fn add_one(&mut self, text: &str, kind: Option<&str>) -> Result<(), String> {
-        let object: AnyObject = serde_json::from_str(text).map_err(|fault| format!("an object: {fault}"))?;
+        let object: AnyObject =
+            serde_json::from_slice(text.as_bytes()).map_err(|fault| format!("an object: {fault}"))?;
         let name = object.metadata.name;
         let kind = object.kind.as_deref().or(kind).unwrap_or_default();
         let faulty = |fault: String| format!("{kind} {name}: {fault}");

@@ -75,7 +75,8 @@ struct NodeCondition {
 
 /// Reads a Node, and when its kubelet reported last; an amount that is no quantity is a fault.
 pub(crate) fn read(text: &str) -> Result<(NodeObject, Option<i64>), String> {
-    let Node { metadata, spec, status } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
+    let Node { metadata, spec, status } =
+        serde_json::from_slice(text.as_bytes()).map_err(|fault| fault.to_string())?;
     if spec.taints.len() > TAINTS {
         return Err(format!("{} taints, at most {TAINTS} are read", spec.taints.len()));
     }

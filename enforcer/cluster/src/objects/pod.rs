@@ -36,7 +36,7 @@ impl PodStatus {
 
 /// Reads a Pod; an amount that is no quantity is a fault.
 pub(crate) fn read(text: &str) -> Result<PodObject, String> {
-    let fields: PodFields = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
+    let fields: PodFields = serde_json::from_slice(text.as_bytes()).map_err(|fault| fault.to_string())?;
     let ReadRequest { request, counted } = fields.request()?;
     let mirror_of = fields.static_uid().map(str::to_owned);
     let (required, gates) = required_and_gates(&fields);

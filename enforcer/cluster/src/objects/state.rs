@@ -87,8 +87,9 @@ pub(super) fn written_at(entries: &[ManagedFields]) -> Option<i64> {
 
 /// Reads a state; returns when it was written, too, as far as the list shows that.
 pub(crate) fn read(text: &str) -> Result<(StateObject, Option<i64>), String> {
-    let State { api_version, metadata } = serde_json::from_str(text).map_err(|fault| fault.to_string())?;
-    let content: Result<StateContent, _> = serde_json::from_str(text);
+    let State { api_version, metadata } =
+        serde_json::from_slice(text.as_bytes()).map_err(|fault| fault.to_string())?;
+    let content: Result<StateContent, _> = serde_json::from_slice(text.as_bytes());
     let state = content.map(|content| content.state).map_err(|fault| fault.to_string());
     let owner = metadata.owner_references.into_iter().find(|owner| owner.kind == "Node");
     let at = written_at(&metadata.managed_fields);
@@ -114,10 +115,11 @@ pub(crate) fn read(text: &str) -> Result<(StateObject, Option<i64>), String> {
 /// Paths of the fields that are not those of a known state.
 fn unknown_fields(text: &str, state: &NodeState) -> Vec<String> {
     let mut unknown = Vec::new();
-    let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
+    let members: BTreeMap<String, &RawValue> = serde_json::from_slice(text.as_bytes()).unwrap_or_default();
     unknown.extend(members.keys().filter(|name| !BESIDE.contains(&name.as_str())).cloned());
     if let Some(content) = members.get("state")
-        && let (Ok(said), Ok(known)) = (serde_json::from_str(content.get()), serde_json::to_value(state))
+        && let (Ok(said), Ok(known)) =
+            (serde_json::from_slice(content.get().as_bytes()), serde_json::to_value(state))
     {
         add_unknown("", &said, &known, &mut unknown);
     }

@@ -201,7 +201,7 @@ pub(crate) fn required_and_gates(pod: &PodFields) -> (RequiredNodes, PodGates) {
 
 /// A part of a pod; an error if it has another form or is too large.
 fn read<'a, T: Deserialize<'a>>(text: Option<&'a RawValue>) -> Result<Option<T>, ()> {
-    text.map_or(Ok(None), |text| serde_json::from_str(text.get()).map_err(drop))
+    text.map_or(Ok(None), |text| serde_json::from_slice(text.get().as_bytes()).map_err(drop))
 }
 
 /// The first requirement that a gate does not compute.

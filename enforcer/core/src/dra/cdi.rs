@@ -89,7 +89,7 @@ pub fn uid_of_file(name: &str) -> Option<ClaimUid> {
 
 /// What a file of this driver says of its claim; none if it is not one.
 pub fn written_claim(text: &str) -> Option<WrittenClaim> {
-    let file: Value = serde_json::from_str(text).ok()?;
+    let file: Value = serde_json::from_slice(text.as_bytes()).ok()?;
     let variables = file.pointer("/devices/0/containerEdits/env")?.as_array()?;
     let mut own = variables.iter().filter_map(|variable| variable.as_str()?.strip_prefix(VARIABLE));
     let mut parts = own.next()?.split_once('=')?.1.splitn(3, ';');

@@ -74,7 +74,7 @@ fn claim(pod: &PodSandbox, container: &Container) -> Option<PodClaim> {
 }
 
 fn koordinator(value: Option<&String>) -> Option<PodClaim> {
-    let status: ResourceStatus = serde_json::from_str(value?).ok()?;
+    let status: ResourceStatus = serde_json::from_slice(value?.as_bytes()).ok()?;
     let cpus = list(&status.cpuset)?;
     let evidence = format!("annotation {KOORDINATOR}: cpuset {cpus}");
     Some(PodClaim { owner: Owner::Koordlet, evidence, cpus: Some(cpus), mems: None, of_pod: true })

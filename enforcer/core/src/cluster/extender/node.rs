@@ -197,7 +197,7 @@ impl ExtenderNode {
         was_unread
     }
 
-    /// Gives no answer for a while: a prediction about this pod was wrong, and it is the first one of a state.
+    /// Gives no answer for a while: a prediction was wrong, the first of a state or a further one.
     pub(super) fn distrust(&mut self, pod: &str, is_first: bool, now: Millis) {
         let why = format!("what it gave to pod {pod} is not what was predicted");
         self.distrusted = Some((now.saturating_add(DISTRUST), why));

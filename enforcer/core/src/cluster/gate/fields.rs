@@ -60,7 +60,7 @@ impl PlacedMark {
 
     /// Reads its value; `None` if it is none.
     pub fn read(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
+        serde_json::from_slice(text.as_bytes()).ok()
     }
 }
 

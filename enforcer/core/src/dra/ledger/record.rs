@@ -104,7 +104,7 @@ impl ClaimLedger {
         let parsed = |part, text: &str| {
             let not_json =
                 |error: serde_json::Error| RecordDamage::NotJson { part, problem: error.to_string() };
-            serde_json::from_str::<Value>(text).map_err(not_json)
+            serde_json::from_slice::<Value>(text.as_bytes()).map_err(not_json)
         };
         let head = parsed("first line", head)?;
         let head = Field::root(&head);

@@ -55,7 +55,7 @@ impl Announced {
         if node.settings.hints.profile == Profile::Kubelet {
             return None;
         }
-        let mut decided: DecidedPod = serde_json::from_str(text).ok()?;
+        let mut decided: DecidedPod = serde_json::from_slice(text.as_bytes()).ok()?;
         let DecidedContainer { cpus, nodes } =
             decided.containers.remove(&self.pod.containers.first()?.name)?;
         self.asks_for_all(&cpus).then(|| Grant::chosen(cpus, nodes))

@@ -79,7 +79,7 @@ pub fn parse_document(bytes: &[u8]) -> Result<Map<String, Value>, DocumentFault>
 /// # Errors
 /// The fault.
 pub(super) fn json(bytes: &[u8]) -> Result<Value, DocumentFault> {
-    let tree: Result<StrictTree, _> = serde_json::from_str(bounded(bytes)?);
+    let tree: Result<StrictTree, _> = serde_json::from_slice(bounded(bytes)?.as_bytes());
     tree.map(|tree| tree.0).map_err(|error| syntax(&error.to_string()))
 }
 
@@ -87,7 +87,7 @@ fn tree(bytes: &[u8]) -> Result<Value, DocumentFault> {
     let text = bounded(bytes)?;
     // The kubelet tries JSON first where a text begins like JSON.
     if text.trim_start().starts_with('{')
-        && let Ok(tree) = serde_json::from_str::<StrictTree>(text)
+        && let Ok(tree) = serde_json::from_slice::<StrictTree>(text.as_bytes())
     {
         return Ok(tree.0);
     }
