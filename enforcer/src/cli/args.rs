@@ -437,12 +437,11 @@ pub struct RunArgs {
     /// Containers keep the cpuset that their runtime has stored.
     #[arg(long)]
     pub restore_on_exit: bool,
-    /// Wait so long for another daemon of this machine to end [default: 0s]
+    /// Wait so long for another daemon of this machine to end [default: not at all]
     ///
     /// For an update that starts the new daemon first. It answers probes meanwhile, and enforces nothing.
-    #[arg(long, value_name = "DURATION", value_parser = span, default_value = "0s")]
-    #[arg(hide_default_value = true, hide_short_help = true)]
-    pub take_over: Duration,
+    #[arg(long, value_name = "DURATION", value_parser = span, hide_short_help = true)]
+    pub take_over: Option<Duration>,
     /// Append to FILE what each turn sees and does, for `replay`.
     ///
     /// Only root and the daemon's own user can read it.

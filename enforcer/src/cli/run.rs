@@ -56,7 +56,7 @@ impl From<args::RunArgs> for Options {
             overrides,
             once: args.once,
             restore_on_exit: args.restore_on_exit,
-            take_over: args.take_over,
+            take_over: args.take_over.unwrap_or_default(),
             record: args.record.map(|file| RecordOptions { file, limit: args.record_limit.0 }),
             style: terminal::style(),
             log: LogLevel::default(),
