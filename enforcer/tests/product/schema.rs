@@ -57,6 +57,7 @@ fn the_documentation_has_every_key_and_no_other() {
         ("dra", "DraSettings"),
         ("dra.node", "DraNodeSettings"),
         ("control", "ControlSettings"),
+        ("interrupts", "InterruptSettings"),
         ("thresholds", "Thresholds"),
         ("rebalance", "RebalanceSettings"),
         ("memory", "MemorySettings"),

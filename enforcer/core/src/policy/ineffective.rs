@@ -98,11 +98,12 @@ const SWITCHED: [(&str, &[&str]); 6] = [
 const DEMOTION: [&str; 3] = ["idle", "bytes_per_second", "backend"];
 
 /// Keys without effect in an entry with `enforce = false`.
-const ENFORCED: [&str; 12] = [
+const ENFORCED: [&str; 13] = [
     "cpus",
     "memory",
     "numa_nodes",
     "devices",
+    "interrupts",
     "memory_types",
     "engine",
     "policy",
