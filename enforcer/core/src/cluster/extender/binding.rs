@@ -23,9 +23,6 @@ use crate::cluster::{
 /// is shown by the API first.
 const PREDICTED: Millis = 60_000;
 
-/// Refusals by the kubelet's managers (`pkg/kubelet/lifecycle`); others have no part in a prediction.
-const OF_MANAGERS: [&str; 3] = ["TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"];
-
 /// Time after which a binding without a reply cannot land any more: the API server gives a request 60 s.
 const SETTLES: Millis = 120_000;
 
@@ -326,7 +323,7 @@ impl Claims {
             Some((uid.clone(), prediction))
         };
         let held = taken.pods.iter().filter_map(|pod| Some((predicted(&pod.uid)?, Some(pod))));
-        let rejected = taken.rejected.iter().filter(|pod| OF_MANAGERS.contains(&pod.reason.as_str()));
+        let rejected = taken.rejected.iter().filter(|pod| pod.is_by_managers());
         let rejected = rejected.filter_map(|pod| Some((predicted(&pod.uid)?, None)));
         let is_there = |uid: &String| {
             taken.pods.iter().any(|pod| pod.uid == *uid || pod.mirror_of.as_ref() == Some(uid))

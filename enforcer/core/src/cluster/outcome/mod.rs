@@ -158,11 +158,10 @@ impl CheckBase {
     /// New refusals by the kubelet's managers: uid, second and reason. Others have no part in a prediction,
     /// and what was refused holds nothing.
     fn refusals<'a>(&'a self, next: &'a NodeState) -> impl Iterator<Item = (&'a str, i64, &'a str)> {
-        let of_managers = ["TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"];
         let is_known = |uid: &str| self.state.rejected.iter().any(|known| known.uid == uid);
         let is_own = next.decided_by == DecidedBy::NumaEnforcer;
         let new = next.rejected.iter().filter(move |one| !is_own && !is_known(&one.uid));
-        let new = new.filter(move |one| of_managers.contains(&one.reason.as_str()));
+        let new = new.filter(|one| one.is_by_managers());
         new.map(|one| (one.uid.as_str(), one.at, one.reason.as_str()))
     }
 

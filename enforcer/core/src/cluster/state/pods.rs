@@ -90,3 +90,14 @@ pub struct RejectedPod {
     #[schemars(range(min = 0))]
     pub at: i64,
 }
+
+impl RejectedPod {
+    /// Did one of the kubelet's managers refuse it? What else refuses pods (sums, taints) has no part in a
+    /// prediction.
+    pub(crate) fn is_by_managers(&self) -> bool {
+        matches!(
+            self.reason.as_str(),
+            "TopologyAffinityError" | "SMTAlignmentError" | "UnexpectedAdmissionError"
+        )
+    }
+}
