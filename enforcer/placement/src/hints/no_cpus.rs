@@ -9,18 +9,19 @@ pub(super) fn no_cpus(inventory: &Inventory, asker: Asker<'_>, error: &CpuError,
     let count = |cpus: usize| u64::try_from(cpus).unwrap_or(u64::MAX);
     let nodes = asker.nodes.nodes(asker.nodes.all());
     let near = free.intersection(&inventory.machine.cpus_of(&nodes));
-    let (wanted, available, whole) = match error {
-        CpuError::NotEnough { requested, available } => (*requested, *available, None),
-        CpuError::TooFewWholeCores { requested, available } => (*requested, *available, Some(None)),
+    // No amount is lacking where the request has none that would do.
+    let (lacking, whole) = match error {
+        CpuError::NotEnough { requested, available } => (Some((*requested, *available)), None),
+        CpuError::TooFewWholeCores { requested, available } => (Some((*requested, *available)), Some(None)),
         CpuError::NotWholeCores { requested, threads } => {
             let threads = (*threads).max(1);
             let fewer = requested / threads * threads;
             let more = fewer.saturating_add(threads);
             let whole = if fewer == 0 { more.to_string() } else { format!("{fewer} or {more}") };
-            (*requested, fewer, Some(Some(format!("{whole} CPUs are whole cores"))))
+            (None, Some(Some(format!("{whole} CPUs are whole cores"))))
         }
-        CpuError::NotHeld { keep, held } => (keep.len(), held.common(keep), None),
-        CpuError::KeepsMore { requested, keep } => (keep.len(), *requested, None),
+        CpuError::NotHeld { keep, held } => (Some((keep.len(), held.common(keep))), None),
+        CpuError::KeepsMore { requested, keep } => (Some((keep.len(), *requested)), None),
     };
     let room = if whole.is_some() {
         let cores = inventory.layout.cores.iter().filter(|(_, core)| core.is_subset(&near));
@@ -29,10 +30,14 @@ pub(super) fn no_cpus(inventory: &Inventory, asker: Asker<'_>, error: &CpuError,
         near
     };
     let room = FittingAmount::of_cpus(&inventory.machine, &nodes, &room);
-    let shortage =
-        Shortage { resource: "cpu".to_owned(), nodes, wanted: count(wanted), available: count(available) };
+    let shortage = |(wanted, available)| Shortage {
+        resource: "cpu".to_owned(),
+        nodes,
+        wanted: count(wanted),
+        available: count(available),
+    };
     let rejection = Rejection::new(error.reason(), RejectionProblem::Cpus(error.clone()))
-        .short_of(vec![shortage], &[room]);
+        .short_of(lacking.map(shortage).into_iter().collect(), &[room]);
     match whole.flatten() {
         Some(whole) => Rejection { fits: rejection.fits.map(|fits| format!("{whole}, {fits}")), ..rejection },
         None => rejection,
