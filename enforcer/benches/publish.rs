@@ -14,7 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use enforcer_test_api::StubbedNode;
+use enforcer_test_api::{StubbedNode, cpu_time_of, memory_of};
 use serde_json::{Value, json};
 
 /// Changes that are timed.
@@ -29,6 +29,17 @@ const REST: Duration = Duration::from_mins(1);
 const PATIENCE: Duration = Duration::from_mins(1);
 /// A process that ends with its value.
 struct RunningProcess(Child);
+
+impl RunningProcess {
+    /// Memory that is its own.
+    fn memory_kib(&self) -> Result<u64> {
+        Ok(memory_of(self.0.id(), "RssAnon")? >> 10)
+    }
+
+    fn cpu_time(&self) -> Result<Duration> {
+        cpu_time_of(self.0.id())
+    }
+}
 
 impl Drop for RunningProcess {
     fn drop(&mut self) {
@@ -47,12 +58,12 @@ fn main() -> Result<()> {
     let silent = daemon(&node, "silent", "")?;
     let publishing = daemon(&node, "publishing", &node.lines())?;
     becomes(&node, "published", &|_| true)?;
-    let before = [cpu_time(&silent)?, cpu_time(&publishing)?];
+    let before = [silent.cpu_time()?, publishing.cpu_time()?];
     thread::sleep(REST / shorter);
-    let [alone, beside] = [&silent, &publishing].map(memory);
+    let [alone, beside] = [&silent, &publishing].map(RunningProcess::memory_kib);
     let [alone, beside] = [alone?, beside?];
     let took =
-        [cpu_time(&silent)?.saturating_sub(before[0]), cpu_time(&publishing)?.saturating_sub(before[1])];
+        [silent.cpu_time()?.saturating_sub(before[0]), publishing.cpu_time()?.saturating_sub(before[1])];
     let percent = |took: Duration| took.as_secs_f64() * 100.0 / (REST / shorter).as_secs_f64();
     println!(
         "publish: at rest {:.3} % of a CPU and {beside} KiB, without publishing {:.3} % and {alone} KiB",
@@ -142,25 +153,4 @@ fn becomes(node: &StubbedNode, what: &str, is: &dyn Fn(&Value) -> bool) -> Resul
         thread::sleep(Duration::from_millis(2));
     }
     Ok(())
-}
-
-/// Memory of a process that is its own, in KiB.
-fn memory(process: &RunningProcess) -> Result<u64> {
-    let path = format!("/proc/{}/status", process.0.id());
-    let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    let kib = text.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
-    kib.and_then(|kib| kib.parse().ok()).with_context(|| format!("{path}: {text}"))
-}
-
-/// CPU time of all threads of a process that run.
-fn cpu_time(process: &RunningProcess) -> Result<Duration> {
-    let path = format!("/proc/{}/task", process.0.id());
-    let mut sum = Duration::ZERO;
-    for task in fs::read_dir(&path).with_context(|| format!("read {path}"))? {
-        let path = task.with_context(|| format!("read {path}"))?.path().join("schedstat");
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
-        sum += Duration::from_nanos(nanoseconds.with_context(|| format!("{}: {text:?}", path.display()))?);
-    }
-    Ok(sum)
 }

@@ -15,6 +15,7 @@
 #![expect(clippy::expect_used, reason = "a fixture of tests fails the test that uses it")]
 
 mod certificates;
+mod cost;
 mod front;
 mod node;
 mod objects;
@@ -24,6 +25,7 @@ mod tethered;
 mod tls;
 
 pub use self::{
+    cost::{cpu_time_of, memory_of},
     front::ApiFront,
     node::StubbedNode,
     objects::{accept, define},

@@ -19,7 +19,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use enforcer_core::cluster::state::{GROUP, KIND, NodeState, PLURAL, VERSION};
-use enforcer_test_api::{ApiStub, StubKind};
+use enforcer_test_api::{ApiStub, StubKind, cpu_time_of, memory_of};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -122,11 +122,7 @@ impl ProductProcess {
     /// # Errors
     /// If it cannot be read.
     pub fn memory(&self, line: &str) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.child.id());
-        let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-        let kib = text.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':'));
-        let kib = kib.and_then(|kib| kib.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
-        Ok(kib.with_context(|| format!("{path} has no {line}"))? << 10)
+        memory_of(self.child.id(), line)
     }
 
     /// CPU time that its threads have taken so far.
@@ -134,16 +130,7 @@ impl ProductProcess {
     /// # Errors
     /// If it cannot be read.
     pub fn cpu_time(&self) -> Result<Duration> {
-        let path = format!("/proc/{}/task", self.child.id());
-        let mut sum = Duration::ZERO;
-        for task in fs::read_dir(&path).with_context(|| format!("read {path}"))? {
-            let path = task.with_context(|| format!("read {path}"))?.path().join("schedstat");
-            let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-            let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
-            sum +=
-                Duration::from_nanos(nanoseconds.with_context(|| format!("{}: {text:?}", path.display()))?);
-        }
-        Ok(sum)
+        cpu_time_of(self.child.id())
     }
 }
 
