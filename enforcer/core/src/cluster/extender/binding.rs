@@ -242,7 +242,7 @@ impl Extender {
         let PodBinding { uid, node } = binding;
         match end {
             BindEnd::Bound => {
-                if self.claims.are_unsettled_on(node, "") {
+                if self.claims.has_unsettled_on(node) {
                     self.parked.help();
                 }
                 self.claims.set(uid, node, ClaimState::Bound);
@@ -364,6 +364,11 @@ impl Claims {
     /// Is it open in which order other pods than this one are bound to the node?
     pub(super) fn are_unsettled_on(&self, node: &str, uid: &str) -> bool {
         self.unsettled.get(node).is_some_and(|pods| pods.iter().any(|other| other != uid))
+    }
+
+    /// Had a binding of any pod to this node no reply?
+    fn has_unsettled_on(&self, node: &str) -> bool {
+        self.unsettled.contains_key(node)
     }
 
     /// Had a binding of the pod to this node no reply?

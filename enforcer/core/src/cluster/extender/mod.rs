@@ -216,19 +216,19 @@ impl Extender {
         if ruled.is_some() && rules(node) != ruled {
             self.parked.help();
         }
-        let mut is_wrong = false;
+        let mut wrong = Vec::new();
         for (uid, outcome) in self.claims.covered(&name, &taken) {
             match outcome {
                 PredictionOutcome::Right => self.tally.as_predicted += 1,
                 PredictionOutcome::Open => self.tally.unchecked += 1,
-                PredictionOutcome::Wrong(name) => {
-                    // One pod that nothing has shown moves all that came behind it.
-                    node.distrust(&name, !std::mem::replace(&mut is_wrong, true), now);
-                    self.tally.mispredicted.push(name);
-                }
+                PredictionOutcome::Wrong(name) => wrong.push(name),
             }
             self.claims.forget_prediction(&uid);
         }
+        if let Some(last) = wrong.last() {
+            node.distrust(last, now);
+        }
+        self.tally.mispredicted.append(&mut wrong);
     }
 
     /// Notes that the newest state of a node cannot be read: an older one would be wrong.

@@ -197,13 +197,12 @@ impl ExtenderNode {
         was_unread
     }
 
-    /// Gives no answer for a while: a prediction was wrong, the first of a state or a further one.
-    pub(super) fn distrust(&mut self, pod: &str, is_first: bool, now: Millis) {
+    /// Gives no answer for a while: a state shows that predictions were wrong, of this pod and maybe others.
+    /// They count as one, because a pod that nothing has shown moves all that came behind it.
+    pub(super) fn distrust(&mut self, pod: &str, now: Millis) {
         let why = format!("what it gave to pod {pod} is not what was predicted");
         self.distrusted = Some((now.saturating_add(DISTRUST), why));
-        if is_first {
-            self.wrong_at.push_back(now);
-        }
+        self.wrong_at.push_back(now);
         if self.wrong_at.len() > WRONG_OFTEN {
             self.wrong_at.pop_front();
         }
