@@ -50,7 +50,11 @@ pub(super) fn run(workspace: &Workspace, tally: &mut TestTally) -> Result<()> {
         tally.outcome(&format!("chart with {name}"), outcome);
     }
     tally.outcome("chart before 1.30", armor_is_an_annotation(&mut engine, &chart));
-    tally.outcome("chart before 1.34", claims_need_their_kinds(&mut engine, &chart));
+    for (version, values, said) in later_clusters() {
+        let error = chart.render(&mut engine, &values, version).err().context("it is rendered");
+        let outcome = error.and_then(|error| contains(&format!("{error:#}"), &[said], &[]));
+        tally.outcome(&format!("chart on {version}"), outcome);
+    }
     for (values, said) in refused_values().into_iter().chain(refused_claims()) {
         tally.outcome(&format!("chart refuses {values}"), is_refused(&mut engine, &chart, &values, said));
     }
@@ -160,11 +164,21 @@ fn armor_is_an_annotation(engine: &mut HelmEngine, chart: &Chart) -> Result<()> 
     Ok(())
 }
 
-fn claims_need_their_kinds(engine: &mut HelmEngine, chart: &Chart) -> Result<()> {
-    let error = chart.render(engine, &claims(&json!({})), "1.33.9").err().context("it is rendered")?;
-    let said = "dra.enabled: resource.k8s.io/v1 needs Kubernetes 1.34, and this is v1.33.9";
-    ensure!(format!("{error:#}").contains(said), "{error:#}");
-    Ok(())
+/// A version that is too old, values that need a later one, and what the refusal says.
+fn later_clusters() -> [(&'static str, Value, &'static str); 2] {
+    let gate = json!({ "enabled": true, "policy": { "enabled": true } });
+    [
+        (
+            "1.33.9",
+            claims(&json!({})),
+            "dra.enabled: resource.k8s.io/v1 needs Kubernetes 1.34, and this is v1.33.9",
+        ),
+        (
+            "1.35.2",
+            json!({ "cluster": { "publish": true }, "scheduler": { "gate": gate } }),
+            "scheduler.gate.policy: MutatingAdmissionPolicy needs Kubernetes 1.36, and this is v1.35.2",
+        ),
+    ]
 }
 
 /// Values with claims, and these besides.

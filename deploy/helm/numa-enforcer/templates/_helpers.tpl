@@ -235,6 +235,9 @@ container.apparmor.security.beta.kubernetes.io/{{ .container }}: {{ default $loc
 {{- if and (or .Values.scheduler.enabled .Values.scheduler.attached.enabled .Values.scheduler.gate.enabled) (not .Values.cluster.publish) -}}
 {{- fail "scheduler: nodes are chosen by the states that cluster.publish publishes" -}}
 {{- end -}}
+{{- if and .Values.scheduler.gate.enabled .Values.scheduler.gate.policy.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail (printf "scheduler.gate.policy: MutatingAdmissionPolicy needs Kubernetes 1.36, and this is %s (helm template: --kube-version)" .Capabilities.KubeVersion.Version) -}}
+{{- end -}}
 {{- if and .Values.cluster.events (not .Values.cluster.publish) -}}
 {{- fail "cluster.events: the account reaches the API server with cluster.publish alone" -}}
 {{- end -}}
