@@ -9,9 +9,10 @@ use enforcer_core::cluster::{
     gate::{GateSettings, UncomputedPods},
 };
 
-use super::{Exit, args, terminal};
+use super::{Exit, UsageError, args, terminal};
 use crate::scheduler::{
-    SchedulerSettings, ServedExtender, ServedGate, attached_configuration, configuration, serve, serve_gate,
+    OpenPort, SchedulerSettings, ServedExtender, ServedGate, attached_configuration, configuration, serve,
+    serve_gate,
 };
 
 /// Longest time for the last lines of the log.
@@ -68,7 +69,11 @@ fn serve_until_signal(args: args::SchedulerServeArgs) -> anyhow::Result<Exit> {
         settles: args.settles.get(),
     });
     let _ = log.finish(LAST_WORDS);
-    served.map(|()| Exit::Ok)
+    served.map_err(|error| match error.downcast::<OpenPort>() {
+        Ok(open) => UsageError(open.to_string()).into(),
+        Err(error) => error,
+    })?;
+    Ok(Exit::Ok)
 }
 
 fn place_until_signal(args: args::SchedulerGateArgs) -> anyhow::Result<Exit> {

@@ -26,7 +26,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use enforcer_cluster::{
     ApiConnection, Election, ElectionSettings, EventTally, ServerTls, TlsFiles, WatchLimits,
     extender::{OwnPod, SchedulerWake, SharedExtender, Synced, WatchFaults, watch_cluster},
@@ -34,6 +34,7 @@ use enforcer_cluster::{
 use enforcer_core::cluster::extender::{Binder, ExtenderSettings, WorkSharing};
 use enforcer_report::metrics::Metrics;
 use enforcer_runtime::manifest::annotation_documents;
+use thiserror::Error;
 use tokio::{
     net::TcpListener,
     runtime::Builder,
@@ -81,18 +82,22 @@ pub struct ServedExtender {
     pub settles: Duration,
 }
 
+/// An address that other machines reach, without certificates.
+#[derive(Debug, Error)]
+#[error(
+    "{0} is not on loopback, and the protocol knows no authentication: --tls-cert, --tls-key and --client-ca \
+     let clients with a certificate in alone"
+)]
+pub struct OpenPort(SocketAddr);
+
 /// Serves until a signal ends it.
 ///
 /// # Errors
-/// If the address is not on loopback and there are no certificates, it cannot be bound, certificates cannot
-/// be used, or no API server is named.
+/// [`OpenPort`] if the address is not on loopback and there are no certificates; others if it cannot be bound,
+/// certificates cannot be used, or no API server is named.
 pub fn serve(served: ServedExtender) -> anyhow::Result<()> {
     if served.tls.is_none() && !served.listen.ip().is_loopback() {
-        bail!(
-            "{} is not on loopback, and the protocol knows no authentication: --tls-cert, --tls-key and \
-             --client-ca let clients with a certificate in alone",
-            served.listen
-        );
+        return Err(OpenPort(served.listen).into());
     }
     let runtime = Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
     runtime.block_on(serve_async(served))

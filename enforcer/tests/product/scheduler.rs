@@ -326,9 +326,11 @@ fn configuration_is_that_of_the_extender() {
     let object: Value = serde_saphyr::from_str(&ended.stdout).unwrap();
     assert_eq!(object["extenders"][0]["bindVerb"], Value::Null);
     assert_eq!(object["profiles"][0]["schedulerName"], json!("numa"));
-    let refused = run(&["scheduler", "serve", "--listen", "0.0.0.0:9480"]);
-    assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("not on loopback"), "{}", refused.stderr);
+    for (address, said) in [("0.0.0.0:9480", "not on loopback"), ("9480", "an address and a port, as in")] {
+        let refused = run(&["scheduler", "serve", "--listen", address]);
+        assert_eq!(refused.code, Some(64));
+        assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    }
 }
 
 #[test]

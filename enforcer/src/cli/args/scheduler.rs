@@ -6,7 +6,7 @@ use clap::{Subcommand, ValueEnum};
 use enforcer_cluster::extender::OwnPod;
 use enforcer_core::policy::HumanDuration;
 
-use super::YamlOrJson;
+use super::{YamlOrJson, address_and_port};
 
 /// Address of the extender unless another one is named.
 const LISTEN: &str = "127.0.0.1:9480";
@@ -56,7 +56,7 @@ Examples:
     --settles 0s --call-limit 1s")]
 pub struct SchedulerServeArgs {
     /// Listen there; only on loopback unless clients show certificates
-    #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
+    #[arg(long, value_name = "ADDRESS", value_parser = address_and_port, default_value = LISTEN)]
     pub listen: SocketAddr,
     /// Speak TLS with this certificate (PEM), and read it again when it is renewed
     #[arg(long, value_name = "FILE", requires = "tls_key", requires = "client_ca")]
@@ -73,7 +73,7 @@ pub struct SchedulerServeArgs {
     #[arg(long, value_name = "NAMESPACE/NAME", requires = "filter_only")]
     pub lease: Option<LeaseName>,
     /// Answer /live, /ready and /metrics there, too, for the kubelet and Prometheus; nothing else.
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address_and_port)]
     pub probes: Option<SocketAddr>,
     /// Ask this API server [default: that of the pod]
     #[arg(long, value_name = "FILE")]
@@ -145,7 +145,7 @@ Examples:
   numa-enforcer scheduler gate --uncomputed hold --kubeconfig ~/.kube/config")]
 pub struct SchedulerGateArgs {
     /// Answer /live, /ready and /metrics there
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9481")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address_and_port, default_value = "127.0.0.1:9481")]
     pub probes: SocketAddr,
     /// Ask this API server [default: that of the pod]
     #[arg(long, value_name = "FILE")]
@@ -210,7 +210,7 @@ pub struct SchedulerConfigArgs {
     #[arg(long, value_name = "NAME", default_value = "numa-enforcer")]
     pub namespace: String,
     /// Address of the extender
-    #[arg(long, value_name = "ADDRESS", default_value = LISTEN)]
+    #[arg(long, value_name = "ADDRESS", value_parser = address_and_port, default_value = LISTEN)]
     pub extender: SocketAddr,
     /// Leave binding to the scheduler, as `serve --filter-only`
     #[arg(long)]

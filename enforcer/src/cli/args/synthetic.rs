@@ -16,10 +16,27 @@
 use std::{collections::BTreeMap, str::FromStr};
 
 use enforcer_core::cluster::described::DescribedKubelet;
-use numa_topology::{set::CpuSet, synth::Machine};
+use numa_topology::{
+    set::CpuSet,
+    synth::{Machine, line::LineError},
+};
 
 /// Most machines of a cluster.
 const MACHINES: u32 = 10_000;
+
+/// Words of a cluster.
+const KEYS: [&str; 10] = [
+    "machines",
+    "version",
+    "cpu-policy",
+    "memory-policy",
+    "topology-policy",
+    "topology-scope",
+    "cpu-options",
+    "topology-options",
+    "reserved-cpus",
+    "max-pods",
+];
 
 /// A line behind `--synthetic`.
 #[derive(Debug, Clone)]
@@ -64,24 +81,15 @@ impl FromStr for SyntheticLine {
             let problem = |problem: String| format!("`{}`: {problem}", cut(word));
             cluster.get_or_insert_default().set(key, value).map_err(problem)?;
         }
-        let machine = Machine::from_str(&of_machine.join(" ")).map_err(|error| error.to_string())?;
+        let machine = Machine::from_str(&of_machine.join(" ")).map_err(|error| match error {
+            LineError::Unknown(_) => format!("{error}; with --cluster also {}", KEYS.join(", ")),
+            _ => error.to_string(),
+        })?;
         Ok(Self { machine, cluster })
     }
 }
 
 fn is_of_cluster(key: &str) -> bool {
-    const KEYS: [&str; 10] = [
-        "machines",
-        "version",
-        "cpu-policy",
-        "memory-policy",
-        "topology-policy",
-        "topology-scope",
-        "cpu-options",
-        "topology-options",
-        "reserved-cpus",
-        "max-pods",
-    ];
     KEYS.contains(&key)
 }
 
@@ -163,6 +171,7 @@ mod tests {
             ("cores:2 topology-policy:strict", "one of none, best-effort, restricted, single-numa-node"),
             ("cores:2 reserved-cpus:x", "`reserved-cpus:x`: a list of CPUs is expected"),
             ("cores:2 machine:3", "`machine:3`: expected KEY:VALUE"),
+            ("cores:2 machine:3", "; with --cluster also machines, version"),
             ("cores:2 version:", "`version:`: a version like"),
         ] {
             let error = line.parse::<SyntheticLine>().unwrap_err();
