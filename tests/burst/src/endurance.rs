@@ -241,13 +241,13 @@ impl Endurance {
         let wanted = sums_of(&shape);
         let fitting: Vec<usize> =
             (0..self.nodes.len()).filter(|node| self.nodes[*node].sums.fits(wanted)).collect();
-        let names: Vec<String> = fitting.iter().map(|node| self.names[*node].clone()).collect();
+        let names: Vec<&str> = fitting.iter().map(|node| self.names[*node].as_str()).collect();
         self.calls += 1;
         self.report.filters += 1;
         let call = FilterCall { pod: &pod, nodes: &names, number: self.calls, accepted: self.now };
         let answer = self.extender.filter(call, self.now);
         let scores = if self.run.binder == Binder::Extender {
-            let passed: Vec<String> = answer.passed.iter().map(|at| names[*at].clone()).collect();
+            let passed: Vec<&str> = answer.passed.iter().map(|at| names[*at]).collect();
             self.extender.prioritize(&pod, &passed, self.now)
         } else {
             vec![0; answer.passed.len()]

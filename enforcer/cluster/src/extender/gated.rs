@@ -43,7 +43,8 @@ impl SharedExtender {
             && (wait.held_for.is_some() || wait.answer.is_final())
             && events.is_due(&pod, now)
         {
-            let explained = extender.explain_impossible(&pod, &wait.nodes, &wait.answer, now);
+            let names: Vec<&str> = wait.nodes.iter().map(String::as_str).collect();
+            let explained = extender.explain_impossible(&pod, &names, &wait.answer, now);
             if let Some(note) = wait.note(explained) {
                 events.send(&pod, &note);
             }

@@ -157,13 +157,14 @@ impl SharedExtender {
         let accepted = self.at(arrived);
         let pod = self.completed(request.pod.clone());
         let mut extender = self.lock();
-        let call = FilterCall { pod: &pod, nodes: &request.nodes, number, accepted };
+        let nodes = request.names();
+        let call = FilterCall { pod: &pod, nodes: &nodes, number, accepted };
         let answer = extender.filter(call, self.now());
         extender.withdraw(call, self.now());
         if let Some(events) = &self.impossible
             && answer.is_final()
             && events.is_due(&pod, accepted)
-            && let Some(note) = extender.explain_impossible(&pod, &request.nodes, &answer, self.now())
+            && let Some(note) = extender.explain_impossible(&pod, &nodes, &answer, self.now())
         {
             events.send(&pod, &note);
         }
@@ -174,7 +175,7 @@ impl SharedExtender {
     /// The reply to a prioritize call.
     pub fn prioritize(&self, request: &ExtenderRequest<'_>) -> String {
         let pod = self.completed(request.pod.clone());
-        let scores = self.lock().prioritize(&pod, &request.nodes, self.now());
+        let scores = self.lock().prioritize(&pod, &request.names(), self.now());
         request.priorities(&scores)
     }
 

@@ -9,10 +9,10 @@
 //! bounded. A pod has a uid: two without one would be one pod, with one place. A node without a place is in
 //! `FailedAndUnresolvableNodes`: a preemption that only looks at sums would evict pods for nothing.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
 use enforcer_core::cluster::{extender::FilterAnswer, objects::PodObject, state::limits};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
@@ -46,7 +46,7 @@ pub struct ExtenderRequest<'a> {
     /// The pod.
     pub pod: PodObject,
     /// Names of the nodes in question.
-    pub nodes: Vec<String>,
+    pub nodes: Vec<NodeName<'a>>,
     /// The nodes themselves, where the request has them.
     objects: Option<Vec<&'a RawValue>>,
 }
@@ -72,8 +72,8 @@ struct Arguments<'a> {
     pod: &'a RawValue,
     #[serde(rename = "Nodes", borrow, default)]
     nodes: Option<NodeList<'a>>,
-    #[serde(rename = "NodeNames", default)]
-    names: Option<Vec<String>>,
+    #[serde(rename = "NodeNames", borrow, default)]
+    names: Option<Vec<NodeName<'a>>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -82,14 +82,20 @@ struct NodeList<'a> {
     items: Option<Vec<&'a RawValue>>,
 }
 
+/// A name in the text of a request, without a copy wherever it has no escapes.
+#[derive(Debug, Deserialize)]
+pub struct NodeName<'a>(#[serde(borrow)] Cow<'a, str>);
+
 #[derive(Deserialize)]
-struct Named {
-    metadata: NamedMetadata,
+struct Named<'a> {
+    #[serde(borrow)]
+    metadata: NamedMetadata<'a>,
 }
 
 #[derive(Deserialize)]
-struct NamedMetadata {
-    name: String,
+struct NamedMetadata<'a> {
+    #[serde(borrow)]
+    name: NodeName<'a>,
 }
 
 #[derive(Serialize)]
@@ -99,8 +105,17 @@ struct FilterReply<'a> {
     nodes: Option<NodeList<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     node_names: Option<Vec<&'a str>>,
-    failed_and_unresolvable_nodes: BTreeMap<&'a str, &'a str>,
+    failed_and_unresolvable_nodes: Refusals<'a>,
     error: &'static str,
+}
+
+/// Names of nodes with the reason of each, as an object.
+struct Refusals<'a>(Vec<(&'a str, &'a str)>);
+
+impl Serialize for Refusals<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
 }
 
 #[derive(Serialize)]
@@ -125,7 +140,7 @@ impl<'a> ExtenderRequest<'a> {
             (Some(names), _) => (names, None),
             (None, Some(NodeList { items })) => {
                 let items = items.unwrap_or_default();
-                let names: Result<Vec<String>, serde_json::Error> = items
+                let names: Result<Vec<NodeName<'_>>, serde_json::Error> = items
                     .iter()
                     .map(|item| {
                         serde_json::from_slice(item.get().as_bytes()).map(|Named { metadata }| metadata.name)
@@ -141,9 +156,14 @@ impl<'a> ExtenderRequest<'a> {
         Ok(Self { pod, nodes, objects })
     }
 
+    /// Names of the nodes in question, in the order of the request.
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.nodes.iter().map(|NodeName(name)| &**name).collect()
+    }
+
     /// The reply to a filter call.
     pub(super) fn filter_reply(&self, answer: &FilterAnswer) -> String {
-        let name = |at: &usize| self.nodes.get(*at).map(String::as_str);
+        let name = |at: &usize| self.nodes.get(*at).map(|NodeName(name)| &**name);
         let refused = answer.refused.iter();
         let reply = FilterReply {
             nodes: self.objects.as_ref().map(|objects| {
@@ -154,9 +174,9 @@ impl<'a> ExtenderRequest<'a> {
                 Some(_) => None,
                 None => Some(answer.passed.iter().filter_map(name).collect()),
             },
-            failed_and_unresolvable_nodes: refused
-                .filter_map(|(at, group)| Some((name(at)?, group.as_text())))
-                .collect(),
+            failed_and_unresolvable_nodes: Refusals(
+                refused.filter_map(|(at, group)| Some((name(at)?, group.as_text()))).collect(),
+            ),
             error: "",
         };
         text_of(&reply)
@@ -164,7 +184,8 @@ impl<'a> ExtenderRequest<'a> {
 
     /// The reply to a prioritize call.
     pub(super) fn priorities(&self, scores: &[i64]) -> String {
-        let hosts = self.nodes.iter().zip(scores).map(|(host, score)| HostPriority { host, score: *score });
+        let hosts =
+            self.nodes.iter().zip(scores).map(|(NodeName(host), score)| HostPriority { host, score: *score });
         text_of(&hosts.collect::<Vec<_>>())
     }
 }

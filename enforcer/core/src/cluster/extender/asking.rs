@@ -101,7 +101,7 @@ impl KnownAnswers {
 
 impl Extender {
     /// The answers of these nodes, in their order.
-    pub(super) fn ask_all(&mut self, pod: &PodObject, names: &[String], now: Millis) -> Vec<NodeReport> {
+    pub(super) fn ask_all(&mut self, pod: &PodObject, names: &[&str], now: Millis) -> Vec<NodeReport> {
         let kind = self.kinds.number(PodKind::of(&pod.request));
         let is_expected = || self.claims.has(&pod.uid) || self.attempts.node_of(&pod.uid).is_some();
         let may_have_place = self.pods.contains_key(&pod.uid) || is_expected();
@@ -113,7 +113,7 @@ impl Extender {
         };
         let mut reports = Vec::with_capacity(names.len());
         let mut open = Vec::new();
-        for (at, name) in names.iter().enumerate() {
+        for (at, name) in names.iter().copied().enumerate() {
             let Some(node) = self.nodes.get_mut(name) else {
                 reports.push(unseen.clone());
                 continue;
@@ -149,8 +149,8 @@ impl Extender {
     fn representatives<'a>(
         &self,
         question: Question<'_>,
-        open: &[(usize, &'a String)],
-    ) -> (Vec<&'a String>, Vec<usize>) {
+        open: &[(usize, &'a str)],
+    ) -> (Vec<&'a str>, Vec<usize>) {
         let (mut first_in, mut named) = (BTreeMap::new(), BTreeMap::new());
         let mut asked = Vec::new();
         let answered_by = open.iter().map(|(_, name)| {
@@ -168,8 +168,8 @@ impl Extender {
     }
 
     /// Asks each of these nodes, which are all known; the answers are in their order.
-    fn ask(&self, question: Question<'_>, open: &[&String]) -> Vec<Arc<NodeAnswer>> {
-        let ask = |names: &[&String]| -> Vec<Arc<NodeAnswer>> {
+    fn ask(&self, question: Question<'_>, open: &[&str]) -> Vec<Arc<NodeAnswer>> {
+        let ask = |names: &[&str]| -> Vec<Arc<NodeAnswer>> {
             let nodes = names.iter().filter_map(|name| self.nodes.get(*name));
             nodes.map(|node| Arc::new(node.ask(question))).collect()
         };
@@ -231,6 +231,6 @@ impl ExtenderNode {
     }
 
     fn has_nominated_before(&self, pod: &PodObject) -> bool {
-        self.nominated_before(pod).next().is_some()
+        !self.nominated.is_empty() && self.nominated_before(pod).next().is_some()
     }
 }

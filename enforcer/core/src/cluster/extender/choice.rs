@@ -37,7 +37,7 @@ pub struct FilterCall<'a> {
     /// The pod, without a node.
     pub pod: &'a PodObject,
     /// Names of the nodes in question.
-    pub nodes: &'a [String],
+    pub nodes: &'a [&'a str],
     /// Number of the call, in the order of their acceptance.
     pub number: u64,
     /// When it was accepted.
@@ -90,8 +90,8 @@ impl Extender {
         }
         let said = self.ask_all(pod, nodes, now);
         let mut answer = FilterAnswer::default();
-        let mut places: Vec<(NodeRank, &String, usize)> = Vec::new();
-        for ((at, name), said) in nodes.iter().enumerate().zip(said) {
+        let mut places: Vec<(NodeRank, &str, usize)> = Vec::new();
+        for ((at, name), said) in nodes.iter().copied().enumerate().zip(said) {
             match self.settings.offer(&said) {
                 NodeOffer::Free(group) => {
                     self.tally.filtered.add(group, 1);
@@ -110,20 +110,20 @@ impl Extender {
             let is_behind_earlier = answer.refused.iter().any(|(_, group)| *group == AnswerGroup::Waiting);
             self.parked.park(is_behind_earlier);
         }
-        let best = places.iter().min().map(|(_, name, at)| ((*name).clone(), *at));
+        let best = places.iter().min().map(|(_, name, at)| (*name, *at));
         match (self.settings.binder, best) {
             (Binder::Scheduler, Some((name, at))) => {
                 answer.passed.push(at);
                 if may_hold {
                     let lasts = if pod.scheduling.binds_late { BINDS_LATE } else { BINDS_SOON };
-                    self.reserve(pod, &name, now.saturating_add(lasts));
+                    self.reserve(pod, name, now.saturating_add(lasts));
                 }
             }
             (Binder::Extender, best) => {
                 if let Some((name, _)) =
                     best.filter(|_| may_hold && places.len() == 1 && answer.passed.is_empty())
                 {
-                    self.reserve(pod, &name, now.saturating_add(UNTIL_BIND));
+                    self.reserve(pod, name, now.saturating_add(UNTIL_BIND));
                 }
                 answer.passed.extend(places.iter().map(|(_, _, at)| *at));
                 answer.passed.sort_unstable();
@@ -148,7 +148,7 @@ impl Extender {
     }
 
     /// Scores of these nodes for a pod, 0 to 10, in their order.
-    pub fn prioritize(&mut self, pod: &PodObject, nodes: &[String], now: Millis) -> Vec<i64> {
+    pub fn prioritize(&mut self, pod: &PodObject, nodes: &[&str], now: Millis) -> Vec<i64> {
         let said = self.ask_all(pod, nodes, now);
         let packing = self.settings.packing;
         let score = |said: NodeReport| match &*said.answer.verdict {

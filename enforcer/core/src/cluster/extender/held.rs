@@ -12,7 +12,10 @@ use crate::cluster::{
 impl Extender {
     /// The Nodes, in ascending order of name.
     pub fn node_objects(&self) -> impl Iterator<Item = &NodeObject> {
-        self.nodes.values().filter_map(|node| node.object.as_ref())
+        let mut nodes: Vec<&NodeObject> =
+            self.nodes.values().filter_map(|node| node.object.as_ref()).collect();
+        nodes.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        nodes.into_iter()
     }
 
     /// The Node with this name.
@@ -25,6 +28,7 @@ impl Extender {
         let required = &pod.scheduling.required;
         let allowed = self.node_objects().filter(|node| required.allow(&node.name, &node.labels));
         let names: Vec<String> = allowed.map(|node| node.name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let said = self.ask_all(pod, &names, now);
         said.iter().any(|said| !matches!(self.settings.offer(said), NodeOffer::Free(_)))
     }

@@ -23,7 +23,7 @@ impl Extender {
     pub fn explain_impossible(
         &mut self,
         pod: &PodObject,
-        nodes: &[String],
+        nodes: &[&str],
         answer: &FilterAnswer,
         now: Millis,
     ) -> Option<String> {
@@ -40,10 +40,12 @@ impl Extender {
             let reason = text.strip_prefix("NUMA: ").unwrap_or(text);
             let _ = write!(note, "{}{count} for \"{reason}\"", if at == 0 { "" } else { ", " });
         }
-        let mut closest: Option<(u64, &String, String)> = None;
+        let mut closest: Option<(u64, &str, String)> = None;
         let mut unknown = None;
         let said = self.ask_all(pod, nodes, now);
-        for (name, said) in answer.refused.iter().filter_map(|(at, _)| nodes.get(*at).zip(said.get(*at))) {
+        for (name, said) in
+            answer.refused.iter().filter_map(|(at, _)| nodes.get(*at).copied().zip(said.get(*at)))
+        {
             match &*said.answer.verdict {
                 Verdict::Refused(_, rejection) => {
                     let lacks = lacking_share(rejection);

@@ -34,6 +34,8 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use indexmap::IndexMap;
+
 use self::{
     asking::Kinds,
     attempts::Attempts,
@@ -108,7 +110,8 @@ impl Default for ExtenderSettings {
 pub struct Extender {
     settings: ExtenderSettings,
     sharing: WorkSharing,
-    nodes: BTreeMap<String, ExtenderNode>,
+    /// By name, in no order: a call names thousands of them.
+    nodes: IndexMap<String, ExtenderNode>,
     /// Pods with a node, by uid in the API.
     pods: BTreeMap<String, KnownPod>,
     /// Nodes by uid of a pod that a scheduler means for them.
@@ -186,7 +189,7 @@ impl Extender {
         if let Some(node) = self.nodes.get_mut(name)
             && node.observe_gone()
         {
-            self.nodes.remove(name);
+            self.nodes.swap_remove(name);
         }
     }
 
@@ -241,7 +244,7 @@ impl Extender {
         if let Some(node) = self.nodes.get_mut(name)
             && node.observe_state_gone()
         {
-            self.nodes.remove(name);
+            self.nodes.swap_remove(name);
         }
     }
 

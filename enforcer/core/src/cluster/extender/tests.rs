@@ -81,10 +81,9 @@ fn extender(binder: Binder, nodes: &[&str]) -> Extender {
 }
 
 fn filter_at(extender: &mut Extender, pod: &PodObject, names: &[&str], number: u64, now: Millis) -> String {
-    let nodes: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let answer = extender.filter(FilterCall { pod, nodes: &nodes, number, accepted: now }, now);
-    let passed: Vec<&str> = answer.passed.iter().map(|at| nodes[*at].as_str()).collect();
-    let refused = answer.refused.iter().map(|(at, group)| format!("{}: {}", nodes[*at], group.as_text()));
+    let answer = extender.filter(FilterCall { pod, nodes: names, number, accepted: now }, now);
+    let passed: Vec<&str> = answer.passed.iter().map(|at| names[*at]).collect();
+    let refused = answer.refused.iter().map(|(at, group)| format!("{}: {}", names[*at], group.as_text()));
     let refused: Vec<String> = refused.collect();
     format!("{} | {}", passed.join(","), refused.join(", "))
 }
@@ -181,7 +180,7 @@ fn late_call_replaces_no_newer_one() {
     assert_eq!(filter_at(&mut two, &pod("p", 8), &["b"], 7, 0), "b | ");
     assert_eq!(filter_at(&mut two, &pod("p", 8), &["a"], 6, 0), "a | ", "nothing reads this answer any more");
     assert_eq!(two.attempts.release("p").as_deref(), Some("b"));
-    let nodes = ["a".to_owned()];
+    let nodes = ["a"];
     let slow = pod("slow", 8);
     two.filter(FilterCall { pod: &slow, nodes: &nodes, number: 8, accepted: 0 }, 5_001);
     assert_eq!(two.reservations(), 0, "the scheduler has given up");
@@ -620,7 +619,7 @@ fn best_node_is_that_with_the_fewest_numa_nodes_then_by_packing() {
             two.observe_state(object(name, state()), 0);
         }
         two.observe_pod(on("full", &pod("there", 4)), 0);
-        let nodes = ["empty".to_owned(), "full".to_owned(), "unseen".to_owned()];
+        let nodes = ["empty", "full", "unseen"];
         let scores = two.prioritize(&pod("p", 2), &nodes, 0);
         let (other, best) = if expected == "full" { (scores[0], scores[1]) } else { (scores[1], scores[0]) };
         assert!(best > other && other > 0 && scores[2] == 0 && best <= 10, "{scores:?}");
@@ -630,7 +629,7 @@ fn best_node_is_that_with_the_fewest_numa_nodes_then_by_packing() {
 
 #[test]
 fn nodes_where_less_memory_is_remote_are_better() {
-    let score = |extender: &mut Extender| extender.prioritize(&pod("p", 2), &["a".to_owned()], 0)[0];
+    let score = |extender: &mut Extender| extender.prioritize(&pod("p", 2), &["a"], 0)[0];
     let mut before = i64::MAX;
     for (percent, is_worse) in [(0, true), (9, false), (10, true), (25, true), (50, true), (75, false)] {
         let mut two = extender(Binder::Scheduler, &["a", "b"]);
@@ -665,8 +664,7 @@ fn answers_do_not_depend_on_how_they_are_shared_out() {
         nominated.scheduling.nominated_node = Some("n001".into());
         one.observe_pod(nominated, 0);
         let calls = ["p", "q", "p"].map(|uid| filter(&mut one, &pod(uid, 4), &names));
-        let all: Vec<String> = names.iter().map(ToString::to_string).collect();
-        (calls, one.prioritize(&pod("r", 4), &all, 0), one.take_tally())
+        (calls, one.prioritize(&pod("r", 4), &names, 0), one.take_tally())
     };
     for binder in [Binder::Extender, Binder::Scheduler] {
         let expected = answers(WorkSharing::default(), binder);

@@ -166,7 +166,8 @@ impl Gate {
             wait.nodes.push(node.name.clone());
         }
         self.calls += 1;
-        let call = FilterCall { pod, nodes: &wait.nodes, number: self.calls, accepted: now };
+        let names: Vec<&str> = wait.nodes.iter().map(String::as_str).collect();
+        let call = FilterCall { pod, nodes: &names, number: self.calls, accepted: now };
         wait.answer = extender.filter(call, now);
         let held = extender.held_on(&pod.uid).map(str::to_owned);
         // What an earlier pod leaves shows soon, and the choice of a node is final.

@@ -3,9 +3,8 @@
 use super::*;
 
 fn explained(extender: &mut Extender, pod: &PodObject, names: &[&str]) -> Option<String> {
-    let nodes: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let answer = extender.filter(FilterCall { pod, nodes: &nodes, number: 1, accepted: 0 }, 0);
-    extender.explain_impossible(pod, &nodes, &answer, 0)
+    let answer = extender.filter(FilterCall { pod, nodes: names, number: 1, accepted: 0 }, 0);
+    extender.explain_impossible(pod, names, &answer, 0)
 }
 
 #[test]

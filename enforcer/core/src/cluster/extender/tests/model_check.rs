@@ -276,11 +276,10 @@ impl World {
             return;
         };
         self.calls += 1;
-        let nodes = NODES.map(str::to_owned);
-        let call = FilterCall { pod: &pod, nodes: &nodes, number: self.calls, accepted: self.now };
+        let call = FilterCall { pod: &pod, nodes: &NODES, number: self.calls, accepted: self.now };
         let answer = self.extender.filter(call, self.now);
         if let Some(node) = Self::pick(answer.passed.iter(), at) {
-            self.chosen.insert(pod.uid.clone(), nodes[*node].clone());
+            self.chosen.insert(pod.uid.clone(), NODES[*node].to_owned());
         }
     }
 
@@ -294,8 +293,7 @@ impl World {
         let number = if is_late { 0 } else { self.calls + 1 };
         self.calls = self.calls.max(number);
         let pod = PodObject { node: None, ..pod };
-        let nodes = NODES.map(str::to_owned);
-        let call = FilterCall { pod: &pod, nodes: &nodes, number, accepted: self.now };
+        let call = FilterCall { pod: &pod, nodes: &NODES, number, accepted: self.now };
         self.extender.filter(call, self.now);
     }
 
@@ -544,10 +542,9 @@ impl World {
     /// Each pod that waits passes on the nodes where its kubelet admits it, and on no other: on all of them
     /// if the extender binds, on one of them otherwise.
     fn check_room(&mut self) -> Result<(), TestCaseError> {
-        let nodes = NODES.map(str::to_owned);
         for pod in self.pending.values() {
             self.calls += 1;
-            let call = FilterCall { pod, nodes: &nodes, number: self.calls, accepted: self.now };
+            let call = FilterCall { pod, nodes: &NODES, number: self.calls, accepted: self.now };
             let passed = self.extender.filter(call, self.now).passed;
             self.extender.observe_pod_gone(&pod.uid, self.now);
             let admits = NODES.iter().enumerate().filter(|(_, name)| self.kubelets[**name].admits(pod));

@@ -10,7 +10,7 @@ fn answer_to_a_pod_that_is_bound_is_for_no_other_pod() {
         one.observe_pod(on("a", &pod("p", 8)), 0);
         assert_eq!(filter_at(&mut one, &pod("p", 8), &["a"], 2, 0), "a | ", "it is not in its own way");
         assert_eq!(filter_at(&mut one, &pod("q", 8), &["a"], 3, 0), format!(" | a: {NO_CPUS}"));
-        assert_eq!(one.prioritize(&pod("q", 8), &["a".to_owned()], 0), [0]);
+        assert_eq!(one.prioritize(&pod("q", 8), &["a"], 0), [0]);
     }
 }
 
