@@ -93,8 +93,8 @@ pub struct OpenPort(SocketAddr);
 /// Serves until a signal ends it.
 ///
 /// # Errors
-/// [`OpenPort`] if the address is not on loopback and there are no certificates; others if it cannot be bound,
-/// certificates cannot be used, or no API server is named.
+/// [`OpenPort`] if the address is not on loopback and there are no certificates. Others if it cannot be
+/// bound, certificates cannot be used, or no API server is named.
 pub fn serve(served: ServedExtender) -> anyhow::Result<()> {
     if served.tls.is_none() && !served.listen.ip().is_loopback() {
         return Err(OpenPort(served.listen).into());

@@ -12,6 +12,7 @@ pub(crate) const PURE: [(&str, &[&str]); 3] = [
         &[
             "base64",
             "flate2",
+            "indexmap",
             "numa-placement",
             "numa-topology",
             "schemars",
