@@ -45,6 +45,12 @@ impl PageSize {
         pages.saturating_mul(self.0)
     }
 
+    /// Bytes of a transparent huge page, as `hpage_pmd_size` has them: what one page of the kernel's tables
+    /// maps, whose entries have 8 bytes. 2 MiB, 32 MiB or 512 MiB.
+    pub const fn huge_page(self) -> u64 {
+        (self.0 / 8).saturating_mul(self.0)
+    }
+
     /// Is it the smallest?
     pub fn is_smallest(&self) -> bool {
         *self == Self::SMALLEST
@@ -56,6 +62,12 @@ mod tests {
     use proptest::{prelude::*, sample::select};
 
     use super::*;
+
+    #[test]
+    fn a_huge_page_grows_by_the_square_of_a_page() {
+        let sizes = PageSize::KNOWN.map(|size| size.huge_page() >> 20);
+        assert_eq!(sizes, [2, 32, 512], "MiB with 4, 16 and 64 KiB");
+    }
 
     #[test]
     fn counts_that_fit_no_size_tell_none() {

@@ -26,6 +26,7 @@ pub use self::{
     amount::{AmountBound, DemotionBackoff, NodeMemory, RoundLimits},
     ranges::{AddressRange, AddressRegion},
 };
+use crate::page_size::PageSize;
 use numa_topology::{Topology, id::NodeId, set::NodeSet};
 
 /// Percent of the observations that must have found a hot region touched: one of five. An observation looks
@@ -60,6 +61,8 @@ pub struct DemotionInput<'a> {
     pub estimate: Option<u64>,
     /// Idle time after which pages are cold.
     pub idle: Duration,
+    /// Size of the kernel's pages.
+    pub page: PageSize,
     /// Bytes that may be moved since the last round.
     pub rate: u64,
     /// True if the kernel promotes hot pages.
@@ -176,7 +179,7 @@ pub fn relieve(
 fn coldest_first(of: &DemotionInput<'_>) -> Vec<ProcessRange> {
     let mut all: Vec<(Duration, ProcessRange)> = Vec::new();
     for one in of.watched {
-        let cold = ranges::cold(&one.regions, of.idle);
+        let cold = ranges::cold(&one.regions, of.idle, of.page);
         all.extend(
             cold.into_iter().map(|cold| (cold.idle, ProcessRange { pid: one.pid, range: cold.range })),
         );

@@ -13,8 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Size of huge pages that ranges are cut to: a huge page moves as a whole.
-pub const HUGE: u64 = 2 << 20;
+use crate::page_size::PageSize;
 
 /// An observed region of an address space. Regions of one process do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,8 +62,10 @@ impl AddressRegion {
     }
 }
 
-/// Ranges that were not touched for `idle`, coldest first.
-pub fn cold(regions: &[AddressRegion], idle: Duration) -> Vec<ColdRange> {
+/// Ranges that were not touched for `idle`, coldest first, cut to huge pages of a kernel with pages of this
+/// size: a huge page moves as a whole.
+pub fn cold(regions: &[AddressRegion], idle: Duration, page: PageSize) -> Vec<ColdRange> {
+    let huge = page.huge_page().max(1);
     let mut regions: Vec<&AddressRegion> =
         regions.iter().filter(|region| region.start < region.end).collect();
     regions.sort_unstable_by_key(|region| region.start);
@@ -88,8 +89,8 @@ pub fn cold(regions: &[AddressRegion], idle: Duration) -> Vec<ColdRange> {
         }
     }
     for one in &mut found {
-        one.range.start = one.range.start.checked_next_multiple_of(HUGE).unwrap_or(u64::MAX);
-        one.range.end = one.range.end / HUGE * HUGE;
+        one.range.start = one.range.start.checked_next_multiple_of(huge).unwrap_or(u64::MAX);
+        one.range.end = one.range.end / huge * huge;
     }
     found.retain(|one| one.range.start < one.range.end);
     found.sort_by_key(|one| (std::cmp::Reverse(one.idle), one.range));
@@ -121,6 +122,12 @@ mod tests {
     use super::*;
 
     const IDLE: Duration = Duration::from_secs(5);
+    /// Of the kernels of x86-64.
+    const HUGE: u64 = 2 << 20;
+
+    fn cold(regions: &[AddressRegion], idle: Duration) -> Vec<ColdRange> {
+        super::cold(regions, idle, PageSize::SMALLEST)
+    }
 
     fn region(start: u64, end: u64, touched_percent: u8, seconds: u64) -> AddressRegion {
         AddressRegion {
@@ -176,6 +183,11 @@ mod tests {
         assert_eq!(cold_of(&regions), [(1, 3)]);
         let regions = [AddressRegion { start: half, end: HUGE + half, ..region(0, 1, 0, 9) }];
         assert!(cold(&regions, IDLE).is_empty());
+        let regions = [region(8, 64, 0, 9)];
+        let large = super::cold(&regions, IDLE, PageSize::new(16 << 10));
+        let range = AddressRange { start: 16 * HUGE, end: 64 * HUGE };
+        assert_eq!(large, [ColdRange { range, idle: Duration::from_secs(9) }], "32 MiB each");
+        assert!(super::cold(&regions, IDLE, PageSize::new(64 << 10)).is_empty(), "512 MiB each");
     }
 
     #[test]

@@ -38,8 +38,8 @@ use enforcer_host::{HostPath, HostRoot, cgroup::CgroupLayout, processes::process
 
 /// Most processes of one workload that are watched: the largest.
 const PROCESSES: usize = 8;
-/// Smaller processes are not worth watching, in pages.
-const FEWEST_PAGES: u64 = 2048;
+/// Bytes of the smallest process that is worth watching.
+const FEWEST_BYTES: u64 = 8 << 20;
 
 /// Detectors for all watched workloads.
 pub struct ColdWatch {
@@ -155,7 +155,8 @@ impl ColdWatch {
         let Ok(pids) = processes_in(self.layout.cpuset.dir(cgroup).as_path()) else { return Vec::new() };
         let mut sizes: Vec<(u64, u32)> =
             pids.into_iter().filter_map(|pid| Some((self.resident(pid)?, pid))).collect();
-        sizes.retain(|(pages, _)| *pages >= FEWEST_PAGES);
+        let page = page_size::of_this_machine();
+        sizes.retain(|(pages, _)| page.bytes(*pages) >= FEWEST_BYTES);
         sizes.sort_unstable_by_key(|(pages, pid)| (std::cmp::Reverse(*pages), *pid));
         sizes.truncate(PROCESSES);
         sizes.into_iter().map(|(_, pid)| pid).collect()

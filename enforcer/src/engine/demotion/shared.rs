@@ -23,7 +23,7 @@ use numa_topology::{Topology, degraded::Degraded, id::NodeId, set::NodeSet};
 
 use crate::engine::decisions::subject;
 use enforcer_act::pages::PageMoveLimits;
-use enforcer_observe::cold::ColdLook;
+use enforcer_observe::{cold::ColdLook, page_size};
 use enforcer_report::{decision::DecisionSubject, demotion::DemotionReport};
 
 /// Longest time for moves between one pair of nodes in one round.
@@ -169,6 +169,7 @@ impl DemotionTarget {
             watched: &look.watched,
             estimate: look.estimate,
             idle: wanted.settings.idle.get(),
+            page: page_size::of_this_machine(),
             rate: 0,
             kernel_promotes: wanted.kernel_promotes,
             now_ns: 0,
