@@ -43,7 +43,7 @@ impl PodKind {
 /// A node's answer to a pod.
 #[derive(Debug, Clone)]
 pub(super) struct NodeAnswer {
-    /// Mark of the view that gave it. `None` if it is no other pod's answer.
+    /// Mark of the view that gave it. `None` if it is for one pod alone.
     given_by: Option<ViewMark>,
     pub(super) verdict: Arc<Verdict>,
     /// Number of CPUs that are free on the NUMA nodes of the place, those of the pod included.
@@ -55,13 +55,13 @@ pub(super) struct NodeAnswer {
 impl NodeAnswer {
     /// The answer of `ask` to a pod, or the known one if the view would give it again.
     pub(super) fn of(
-        known: Option<Arc<Self>>,
+        known: Option<Self>,
         view: &NodeView,
         (pod, now): (&PodRequest, Millis),
         ask: impl FnOnce(&NodeView) -> Verdict,
-    ) -> Arc<Self> {
+    ) -> Self {
         let known = known.filter(|known| known.is_of(view, now));
-        known.unwrap_or_else(|| Arc::new(Self::new(view, (pod, now), ask)))
+        known.unwrap_or_else(|| Self::new(view, (pod, now), ask))
     }
 
     /// The answer of `ask` to a pod.
@@ -75,20 +75,20 @@ impl NodeAnswer {
             Verdict::Fits(place) => (view.free_cpus_on(&place.nodes), view.cpus_on(&place.nodes)),
             _ => (0, 0),
         };
-        let is_for_all = !view.counts(&pod.name);
+        let is_by_kubelet = view.model().is_none_or(|model| model.decided_by == DecidedBy::Kubelet);
+        let is_for_all = is_by_kubelet && !view.counts(&pod.name);
         let given_by = is_for_all.then(|| view.mark(now));
         Self { given_by, verdict: Arc::new(verdict), left_over, capacity }
     }
 
     /// The same answer as that of another view, which is in the same situation.
     pub(super) fn given_by(&self, view: &NodeView, now: Millis) -> Self {
-        Self { given_by: Some(view.mark(now)), ..self.clone() }
+        Self { given_by: self.given_by.map(|_| view.mark(now)), ..self.clone() }
     }
 
     /// Would the view give it again?
     pub(super) fn is_of(&self, view: &NodeView, now: Millis) -> bool {
         self.given_by == Some(view.mark(now))
-            && view.model().is_none_or(|model| model.decided_by == DecidedBy::Kubelet)
     }
 }
 

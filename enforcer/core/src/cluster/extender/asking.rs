@@ -13,10 +13,7 @@
 //!
 //! [`WorkSharing`]: super::WorkSharing
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use super::{Binder, Extender, node::ExtenderNode};
 use crate::cluster::{
@@ -43,12 +40,12 @@ pub(super) struct Kinds {
 
 /// The last answers of a node, by number of the kind.
 #[derive(Debug, Default)]
-pub(super) struct KnownAnswers(Vec<(u32, Arc<NodeAnswer>)>);
+pub(super) struct KnownAnswers(Vec<(u32, NodeAnswer)>);
 
 /// A node's answer, and what else is known of the node.
 #[derive(Debug, Clone)]
 pub(super) struct NodeReport {
-    pub(super) answer: Arc<NodeAnswer>,
+    pub(super) answer: NodeAnswer,
     /// Percent of its workloads' memory that is remote.
     pub(super) remote_percent: u8,
     /// Whether it has ever published a state.
@@ -84,13 +81,13 @@ impl Kinds {
 
 impl KnownAnswers {
     /// The answer to this kind, which is then the last to be dropped.
-    fn get(&mut self, kind: u32) -> Option<&Arc<NodeAnswer>> {
+    fn get(&mut self, kind: u32) -> Option<&NodeAnswer> {
         let at = self.0.iter().position(|(known, _)| *known == kind)?;
         self.0.get_mut(at..)?.rotate_left(1);
         self.0.last().map(|(_, answer)| answer)
     }
 
-    fn put(&mut self, kind: u32, answer: Arc<NodeAnswer>) {
+    fn put(&mut self, kind: u32, answer: NodeAnswer) {
         self.0.retain(|(known, _)| *known != kind);
         if self.0.len() >= KINDS_OF_NODE {
             self.0.remove(0);
@@ -107,7 +104,7 @@ impl Extender {
         let may_have_place = self.pods.contains_key(&pod.uid) || is_expected();
         let question = Question { pod, kind, binder: self.settings.binder, may_have_place, now };
         let unseen = NodeReport {
-            answer: Arc::new(question.put_to(&NodeView::default())),
+            answer: question.put_to(&NodeView::default()),
             remote_percent: 0,
             has_published: false,
         };
@@ -123,7 +120,7 @@ impl Extender {
                 open.push((at, name));
             }
             reports.push(NodeReport {
-                answer: known.unwrap_or_else(|| Arc::clone(&unseen.answer)),
+                answer: known.unwrap_or_else(|| unseen.answer.clone()),
                 remote_percent: node.remote_percent,
                 has_published: node.has_published,
             });
@@ -137,9 +134,8 @@ impl Extender {
                 continue;
             };
             let is_own = asked.get(by).is_some_and(|asked| *asked == name);
-            let own = || Arc::new(answer.given_by(&node.view, question.now));
-            report.answer = if is_own { Arc::clone(answer) } else { own() };
-            node.keep(question, Arc::clone(&report.answer));
+            report.answer = if is_own { answer.clone() } else { answer.given_by(&node.view, question.now) };
+            node.keep(question, report.answer.clone());
         }
         reports
     }
@@ -168,14 +164,14 @@ impl Extender {
     }
 
     /// Asks each of these nodes, which are all known; the answers are in their order.
-    fn ask(&self, question: Question<'_>, open: &[&str]) -> Vec<Arc<NodeAnswer>> {
-        let ask = |names: &[&str]| -> Vec<Arc<NodeAnswer>> {
+    fn ask(&self, question: Question<'_>, open: &[&str]) -> Vec<NodeAnswer> {
+        let ask = |names: &[&str]| -> Vec<NodeAnswer> {
             let nodes = names.iter().filter_map(|name| self.nodes.get(*name));
-            nodes.map(|node| Arc::new(node.ask(question))).collect()
+            nodes.map(|node| node.ask(question)).collect()
         };
         let is_shared = self.sharing.threads() > 1 && open.len() >= 2 * PART;
         let parts: Vec<_> = open.chunks(if is_shared { PART } else { open.len().max(1) }).collect();
-        let answers: Vec<OnceLock<Vec<Arc<NodeAnswer>>>> = parts.iter().map(|_| OnceLock::new()).collect();
+        let answers: Vec<OnceLock<Vec<NodeAnswer>>> = parts.iter().map(|_| OnceLock::new()).collect();
         self.sharing.run(parts.len(), &|part| {
             if let (Some(names), Some(answers)) = (parts.get(part), answers.get(part)) {
                 answers.get_or_init(|| ask(names));
@@ -198,13 +194,13 @@ impl Question<'_> {
 
 impl ExtenderNode {
     /// The known answer, if the node would give it again.
-    fn known(&mut self, question: Question<'_>) -> Option<Arc<NodeAnswer>> {
+    fn known(&mut self, question: Question<'_>) -> Option<NodeAnswer> {
         let Question { pod, may_have_place, .. } = question;
         if self.has_nominated_before(pod) || (may_have_place && self.view.counts(&pod.request.name)) {
             return None;
         }
         let known = self.answers.get(question.kind)?;
-        known.is_of(&self.view, question.now).then(|| Arc::clone(known))
+        known.is_of(&self.view, question.now).then(|| known.clone())
     }
 
     /// What the node's answer depends on, if nothing else decides.
@@ -224,7 +220,7 @@ impl ExtenderNode {
         question.put_to(&view)
     }
 
-    fn keep(&mut self, question: Question<'_>, answer: Arc<NodeAnswer>) {
+    fn keep(&mut self, question: Question<'_>, answer: NodeAnswer) {
         if !self.has_nominated_before(question.pod) {
             self.answers.put(question.kind, answer);
         }

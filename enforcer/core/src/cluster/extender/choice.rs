@@ -153,7 +153,7 @@ impl Extender {
         let packing = self.settings.packing;
         let score = |said: NodeReport| match &*said.answer.verdict {
             Verdict::Fits(place) if !place.nodes.is_empty() => {
-                let NodeAnswer { left_over, capacity, .. } = *said.answer;
+                let NodeAnswer { left_over, capacity, .. } = said.answer;
                 let fit = score(place.nodes.len(), left_over, capacity.max(1), packing);
                 (fit - remote_penalty(said.remote_percent)).max(0)
             }

@@ -16,7 +16,7 @@ mod sums;
 #[cfg(test)]
 mod tests;
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use numa_placement::{PodRequest, foreign::VOLCANO_POLICY};
 use schemars::JsonSchema;
@@ -130,7 +130,7 @@ pub struct ClusterPlan {
     explain: bool,
     now: Millis,
     /// Answers by kind of pod, then by position of the node.
-    answers: BTreeMap<PodKind, Vec<Option<Arc<NodeAnswer>>>>,
+    answers: BTreeMap<PodKind, Vec<Option<NodeAnswer>>>,
     /// Devices for claims; without it claims are passed over.
     claims: Option<Box<ClaimBook>>,
 }
@@ -235,7 +235,7 @@ impl ClusterPlan {
         if let Some((_, at, devices)) = best
             && let Some(node) = self.nodes.get_mut(at)
         {
-            let place = match answers.get(at).and_then(Option::as_deref).map(|answer| &*answer.verdict) {
+            let place = match answers.get(at).and_then(Option::as_ref).map(|answer| &*answer.verdict) {
                 Some(Verdict::Fits(place)) => place.clone(),
                 _ => PredictedPlace::default(),
             };
@@ -262,7 +262,7 @@ impl ClusterPlan {
     fn rank(
         &self,
         node: &PlannedNode,
-        answer: &mut Option<Arc<NodeAnswer>>,
+        answer: &mut Option<NodeAnswer>,
         pod: &PodRequest,
     ) -> Result<NodeRank, NodeRefusal> {
         if self.rule == NodeRule::Volcano {
