@@ -69,6 +69,8 @@ pub struct NodeBudget {
     pub exclusive_pool: CpuSet,
     /// Most that may be taken; CPUs of the pool up to the exclusive budget.
     pub capacity: PlaceAmounts,
+    /// The same, if no container without a claim had CPUs exclusively.
+    pub whole_capacity: PlaceAmounts,
     /// CPU nodes that its memory is local to; itself if it has CPUs.
     pub near_cpu_nodes: NodeSet,
     /// The node of memory for the kernel, if this node has only movable memory.
@@ -81,6 +83,8 @@ pub struct ClaimSupply {
     layout: CpuLayout,
     nodes: Vec<NodeBudget>,
     widens_memory: bool,
+    /// Containers without claims that have CPUs exclusively, by name.
+    holders: BTreeMap<String, CpuSet>,
 }
 
 impl ClaimSupply {
@@ -93,26 +97,35 @@ impl ClaimSupply {
             let cpus = whole.difference(given_cpus);
             let pool =
                 options.dedicated_cpus.as_ref().map_or_else(|| cpus.clone(), |own| own.intersection(&cpus));
+            let whole_pool =
+                options.dedicated_cpus.as_ref().map_or_else(|| whole.clone(), |own| own.intersection(&whole));
             let core = core_size(&inventory.layout, &whole);
-            let exclusive = exclusive(node.id, whole.len(), &pool, cpus.len(), core, options);
-            let shared = if options.overlap { cpus.len() } else { cpus.len() - exclusive };
+            let budgets = |pool: &CpuSet, left: usize| {
+                let exclusive = exclusive(node.id, whole.len(), pool, left, core, options);
+                let shared = if options.overlap { left } else { left - exclusive };
+                (exclusive as u64, (shared as u64).saturating_mul(1000))
+            };
+            let (cpu_count, milli_cpus) = budgets(&pool, cpus.len());
             let hugepages = node.allocatable.iter().filter_map(|(resource, bytes)| match resource {
                 MemoryResource::Hugepages(size) if *bytes >= *size => Some((*size, *bytes)),
                 _ => None,
             });
             let memory_bytes =
                 node.allocatable(MemoryResource::Memory).saturating_sub(options.reserve_memory_bytes);
-            let capacity = PlaceAmounts {
-                cpus: exclusive as u64,
-                milli_cpus: (shared as u64).saturating_mul(1000),
-                memory_bytes,
-                hugepages: hugepages.collect(),
+            let capacity =
+                PlaceAmounts { cpus: cpu_count, milli_cpus, memory_bytes, hugepages: hugepages.collect() };
+            let (whole_cpus, whole_milli) = budgets(&whole_pool, whole.len());
+            let whole_capacity = PlaceAmounts {
+                cpus: whole_cpus.max(cpu_count),
+                milli_cpus: whole_milli.max(milli_cpus),
+                ..capacity.clone()
             };
             NodeBudget {
                 node: node.id,
                 cpus,
                 exclusive_pool: pool,
                 capacity,
+                whole_capacity,
                 near_cpu_nodes: inventory.locality.near_cpu_nodes(node.id).clone(),
                 kernel_memory: kernel_memory(inventory, node.id),
             }
@@ -122,7 +135,23 @@ impl ClaimSupply {
             layout: inventory.layout.clone(),
             nodes: nodes.filter(has_something).collect(),
             widens_memory: options.widens_memory,
+            holders: BTreeMap::new(),
         }
+    }
+
+    /// The same, with the names of the containers without claims that have CPUs exclusively.
+    #[must_use]
+    pub fn with_holders(self, holders: BTreeMap<String, CpuSet>) -> Self {
+        Self { holders, ..self }
+    }
+
+    /// Containers without claims that have CPUs of a node exclusively, and how many.
+    pub(super) fn holders(&self, node: NodeId) -> impl Iterator<Item = (&str, u64)> {
+        let is_of_node = move |cpu| self.layout.place(cpu).is_some_and(|place| place.node == node);
+        let held = self.holders.iter().map(move |(name, cpus)| {
+            (name.as_str(), cpus.iter().filter(|cpu| is_of_node(*cpu)).count() as u64)
+        });
+        held.filter(|(_, amount)| *amount > 0)
     }
 
     /// Nodes that have something, in ascending order.

@@ -50,7 +50,13 @@ impl ClaimLedger {
             };
             let cpus = cpus.map_err(|free| {
                 let in_cores = want.core.is_some() || want.result.options.cores() == ClaimCores::Full;
-                self.short_of(want.node, ClaimCapacity::Cpu, want.amounts.cpus, free as u64, in_cores)
+                self.short_of(
+                    (want.node, supply),
+                    ClaimCapacity::Cpu,
+                    want.amounts.cpus,
+                    free as u64,
+                    in_cores,
+                )
             })?;
             taken.extend(&cpus);
             chosen[at] = cpus;

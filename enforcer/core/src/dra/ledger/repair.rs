@@ -32,20 +32,8 @@ impl ClaimLedger {
             // Nothing is known of the machine yet.
             return Vec::new();
         }
-        let present = supply.cpus();
-        let before: Vec<(ClaimUid, CpuSet)> =
-            self.claims().map(|claim| (claim.uid.clone(), claim.cpus())).collect();
-        let has_lost =
-            |claim: &PreparedClaim| claim.results.iter().any(|result| !result.cpus.is_subset(&present));
-        for claim in self.claims.values_mut().filter(|claim| has_lost(claim)).map(Arc::make_mut) {
-            let is_recovered = claim.is_recovered();
-            for result in &mut claim.results {
-                result.cpus = result.cpus.intersection(&present);
-                if is_recovered {
-                    result.amounts.cpus = result.cpus.len() as u64;
-                }
-            }
-        }
+        let before = self.cpus_by_claim();
+        self.lose(supply);
         let mut taken = self.exclusive_cpus();
         let options = CpuOptions { align_by_uncore_cache: true, ..CpuOptions::default() };
         let short = self.claims.values_mut().filter(|claim| claim.missing_cpus() > 0).map(Arc::make_mut);
@@ -60,6 +48,41 @@ impl ClaimLedger {
                 result.cpus = cpus;
             }
         }
+        self.repairs(before)
+    }
+
+    /// Takes the CPUs from claims that the machine does not have for them any more, and gives them no others.
+    /// Returns the claims that have fewer CPUs now, in order of uid.
+    pub fn settle_losses(&mut self, supply: &ClaimSupply) -> Vec<CpuRepair> {
+        if supply.nodes().is_empty() {
+            return Vec::new();
+        }
+        let before = self.cpus_by_claim();
+        self.lose(supply);
+        self.repairs(before)
+    }
+
+    fn cpus_by_claim(&self) -> Vec<(ClaimUid, CpuSet)> {
+        self.claims().map(|claim| (claim.uid.clone(), claim.cpus())).collect()
+    }
+
+    fn lose(&mut self, supply: &ClaimSupply) {
+        let present = supply.cpus();
+        let has_lost =
+            |claim: &PreparedClaim| claim.results.iter().any(|result| !result.cpus.is_subset(&present));
+        for claim in self.claims.values_mut().filter(|claim| has_lost(claim)).map(Arc::make_mut) {
+            let is_recovered = claim.is_recovered();
+            for result in &mut claim.results {
+                result.cpus = result.cpus.intersection(&present);
+                if is_recovered {
+                    result.amounts.cpus = result.cpus.len() as u64;
+                }
+            }
+        }
+    }
+
+    /// The claims that have other CPUs than before.
+    fn repairs(&self, before: Vec<(ClaimUid, CpuSet)>) -> Vec<CpuRepair> {
         let repair = |(uid, had): (ClaimUid, CpuSet)| {
             let claim = self.claims.get(&uid)?;
             let has = claim.cpus();

@@ -1,4 +1,4 @@
-//! What is short for a claim, and which other claims have it.
+//! What is short for a claim, and which other claims and containers have it.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -10,7 +10,7 @@ use crate::dra::{ClaimCapacity, ClaimSupply};
 /// Most holders that are named.
 const MAX_HOLDERS: usize = 4;
 
-/// Something of a node that other claims hold.
+/// Something of a node that other claims hold, or containers without claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shortage {
     /// The node.
@@ -23,17 +23,17 @@ pub struct Shortage {
     pub free: u64,
     /// Whether the free amount counts whole cores alone, or one named core.
     pub in_cores: bool,
-    /// Claims that hold most of it, largest first.
+    /// Claims and containers that hold most of it, largest first.
     pub holders: Vec<ShortageHolder>,
     /// Number of further ones.
     pub more_holders: usize,
 }
 
-/// A claim that holds something of what is short.
+/// A claim or a container that holds something of what is short.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShortageHolder {
-    /// Its namespace and name.
-    pub claim: String,
+    /// What it is, and its name.
+    pub name: String,
     /// Amount that it holds.
     pub amount: u64,
 }
@@ -49,12 +49,12 @@ impl fmt::Display for Shortage {
         };
         let cores = if self.in_cores { " in whole cores" } else { "" };
         write!(f, "numa{node}: {asked} {what} asked, {free} free{cores}")?;
-        for (at, ShortageHolder { claim, amount }) in self.holders.iter().enumerate() {
+        for (at, ShortageHolder { name, amount }) in self.holders.iter().enumerate() {
             let held = if at == 0 { ", still held: " } else { ", " };
-            write!(f, "{held}{amount} by claim {}", printable(claim))?;
+            write!(f, "{held}{amount} by {}", printable(name))?;
         }
         if self.more_holders > 0 {
-            write!(f, ", and {} more claims", self.more_holders)?;
+            write!(f, ", and {} more", self.more_holders)?;
         }
         Ok(())
     }
@@ -87,14 +87,14 @@ impl ClaimLedger {
                 .into_iter()
                 .find_map(short)
                 .or_else(|| if is_asked { in_both() } else { None })?;
-            Some(self.short_of(*node, resource, asked.of(resource), free, false))
+            Some(self.short_of((*node, supply), resource, asked.of(resource), free, false))
         })
     }
 
     /// A shortage with its holders.
     pub(super) fn short_of(
         &self,
-        node: NodeId,
+        (node, supply): (NodeId, &ClaimSupply),
         resource: ClaimCapacity,
         asked: u64,
         free: u64,
@@ -104,16 +104,17 @@ impl ClaimLedger {
             let own = claim.results.iter().filter(|result| result.node == node);
             own.fold(0_u64, |sum, result| sum.saturating_add(result.amounts.of(resource)))
         };
-        let holders = self.claims().map(|claim| (held(claim), claim)).filter(|(amount, _)| *amount > 0);
-        let mut holders: Vec<_> = holders.collect();
+        let claims = self.claims().map(|claim| (held(claim), format!("claim {}", claim.full_name())));
+        let is_cpus = matches!(resource, ClaimCapacity::Cpu | ClaimCapacity::MilliCpu);
+        let containers = supply.holders(node).filter(|_| is_cpus);
+        let in_unit = if resource == ClaimCapacity::MilliCpu { 1_000 } else { 1 };
+        let containers = containers.map(|(name, cpus)| (cpus * in_unit, format!("container {name}")));
+        let mut holders: Vec<(u64, String)> =
+            claims.chain(containers).filter(|(amount, _)| *amount > 0).collect();
         holders.sort_by_key(|(amount, _)| std::cmp::Reverse(*amount));
         let more_holders = holders.len().saturating_sub(MAX_HOLDERS);
         holders.truncate(MAX_HOLDERS);
-        let named = |(amount, claim): (u64, &super::PreparedClaim)| ShortageHolder {
-            claim: claim.full_name(),
-            amount,
-        };
-        let holders = holders.into_iter().map(named).collect();
+        let holders = holders.into_iter().map(|(amount, name)| ShortageHolder { name, amount }).collect();
         Shortage { node, resource, asked, free, in_cores, holders, more_holders }
     }
 }

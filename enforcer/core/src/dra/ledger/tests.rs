@@ -77,6 +77,34 @@ fn shortage_names_the_claims_that_hold() {
 }
 
 #[test]
+fn cpus_of_containers_without_claims_are_waited_for_and_named() {
+    let holders = [("shop/web/main", "0-3"), ("shop/db/main", "4-5"), ("shop/far/main", "8-9")];
+    let holders = holders.map(|(name, cpus)| (name.to_owned(), cpus.parse::<CpuSet>().unwrap()));
+    let supply = supply(LINE, &BudgetOptions::default(), "0-5,8-9").with_holders(holders.into());
+    let mut ledger = ClaimLedger::new("n1", "boot");
+    ledger.prepare(&exclusive("a", "ne-numa0", 3), &supply, &limits()).unwrap();
+    let said = shortage(ledger.prepare(&exclusive("b", "ne-numa0", 12), &supply, &limits()));
+    assert_eq!(
+        said,
+        "numa0: 12 CPUs asked, 5 free, still held: 4 by container shop/web/main, 3 by claim shop/a, \
+         2 by container shop/db/main"
+    );
+    let refused = ledger.prepare(&exclusive("c", "ne-numa0", 13), &supply, &limits()).unwrap_err();
+    assert!(refused.to_string().ends_with("asked of ne-numa0, which has 12"), "{refused}");
+}
+
+#[test]
+fn losses_alone_give_a_claim_no_other_cpus() {
+    let (all, mut ledger) = (machine(), ClaimLedger::new("n1", "boot"));
+    ledger.prepare(&exclusive("a", "ne-numa0", 4), &all, &limits()).unwrap();
+    let had = ledger.exclusive_cpus();
+    let lost: CpuSet = had.iter().take(1).collect();
+    let repairs = ledger.settle_losses(&supply(LINE, &BudgetOptions::default(), &lost.to_string()));
+    assert_eq!((&repairs[0].lost, repairs[0].gained.len(), repairs[0].missing), (&lost, 0, 1));
+    assert_eq!(ledger.exclusive_cpus(), had.difference(&lost));
+}
+
+#[test]
 fn memory_is_promised_once() {
     let (supply, mut ledger) = (machine(), ClaimLedger::new("n1", "boot"));
     let of = |uid: &str, gib: u64| {

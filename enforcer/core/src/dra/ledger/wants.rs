@@ -46,7 +46,8 @@ pub(super) fn of(claim: &ClaimAllocation, supply: &ClaimSupply) -> Result<Vec<Wa
             amounts.cpus -= amounts.cpus % threads;
         }
         for resource in amounts.capacities() {
-            let (asked, capacity) = (amounts.of(resource), budget.capacity.of(resource));
+            // What containers have of it may come back, and is waited for.
+            let (asked, capacity) = (amounts.of(resource), budget.whole_capacity.of(resource));
             if asked > capacity {
                 return Err(LedgerError::TooLarge { claim: name(), device, resource, asked, capacity });
             }
