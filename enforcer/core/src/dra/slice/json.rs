@@ -16,6 +16,8 @@ use crate::{
 const MAX_ENTRIES: usize = 48;
 /// Longest name.
 const MAX_NAME: usize = 253;
+/// Characters that the API server adds to `generateName`.
+const RANDOM: usize = 5;
 /// Most owners of an object that are looked at.
 const MAX_OWNERS: usize = 64;
 /// Fields with the mapping to amounts of the node, of 1.36 and 1.37.
@@ -26,11 +28,16 @@ impl ResourceSlice {
     /// The object for the API server, without a name: the server makes one of `generateName`. `index` is the
     /// position of the slice among those of the pool.
     pub fn to_json(&self, index: usize) -> Value {
+        let first = format!("{index:05x}-{}-", self.driver);
+        // The name of a node may be as long as that of a slice, which has more parts.
+        let most = MAX_NAME.saturating_sub(first.len() + 1 + RANDOM);
+        let node: String = self.node.chars().take(most).collect();
+        let node = node.trim_end_matches(['.', '-']);
         json!({
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceSlice",
             "metadata": {
-                "generateName": format!("{index:05x}-{}-{}-", self.driver, self.node),
+                "generateName": format!("{first}{node}-"),
                 "ownerReferences": [{
                     "apiVersion": "v1", "kind": "Node", "name": self.node, "uid": self.node_uid,
                     "controller": true,

@@ -54,6 +54,28 @@ fn a_node_is_one_device_that_is_shared_out() {
 }
 
 #[test]
+fn name_of_a_slice_keeps_within_the_limit_whatever_the_node_is_called() {
+    let label = "n".repeat(60);
+    let long = format!("{label}.{label}.{label}.{}", "n".repeat(70));
+    assert_eq!(long.len(), 253);
+    for at in 210..253 {
+        let owner = SliceOwner { node: &long[..at], ..OWNER };
+        let inventory = inventory("sockets:1 cores:4");
+        let supply = ClaimSupply::new(&inventory, &BudgetOptions::default(), &CpuSet::new());
+        let json = slices(&inventory, &supply, &options(), &owner)[0].to_json(0);
+        let name = json["metadata"]["generateName"].as_str().unwrap();
+        assert!(name.len() + 5 <= 253 && !name.ends_with(".-"), "{at}: {name}");
+        assert_eq!(json["spec"]["nodeName"], &long[..at]);
+    }
+    let dotted = format!("{}..{}", "n".repeat(222), "n".repeat(20));
+    let owner = SliceOwner { node: &dotted, ..OWNER };
+    let inventory = inventory("sockets:1 cores:4");
+    let supply = ClaimSupply::new(&inventory, &BudgetOptions::default(), &CpuSet::new());
+    let json = slices(&inventory, &supply, &options(), &owner)[0].to_json(0);
+    assert!(json["metadata"]["generateName"].as_str().unwrap().ends_with("nn-"));
+}
+
+#[test]
 fn memory_only_nodes_are_devices_without_cpus() {
     let machine = Machine::new()
         .sockets(2)
