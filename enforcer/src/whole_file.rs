@@ -8,7 +8,7 @@
 //! Two other modules replace files under other promises, so they share only the rename. The journal
 //! (`act/src/journal/files.rs`) is private to the daemon, appended to, and durable with its folder. The
 //! resource files of containers (`act/src/exposed.rs`) must not wait for a disk. Here the old or the new text
-//! survives a crash, and the umask sets the rights.
+//! survives a crash, and the umask sets the rights of a new file, unless all have to read it.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -28,8 +28,17 @@ const MODE: u32 = 0o644;
 
 /// Puts this text where `path` is.
 pub(crate) fn replace(path: &Path, text: &[u8]) -> Result<(), FileError> {
+    put(path, text, None)
+}
+
+/// The same, for a file that every user reads, whatever the umask and the rights of the old one.
+pub(crate) fn replace_for_all(path: &Path, text: &[u8]) -> Result<(), FileError> {
+    put(path, text, Some(Permissions::from_mode(MODE)))
+}
+
+fn put(path: &Path, text: &[u8], wanted: Option<Permissions>) -> Result<(), FileError> {
     let fresh = beside(path).ok_or_else(|| failed("writing", path)(io::ErrorKind::InvalidFilename.into()))?;
-    let before = before(path).map_err(failed("writing", path))?;
+    let before = wanted.or(before(path).map_err(failed("writing", path))?);
     let written = write(&fresh, text, before)
         .and_then(|()| fs::rename(&fresh, path).map_err(failed("renaming to", path)));
     if written.is_err() {

@@ -63,7 +63,7 @@ impl ClaimStore {
         match ClaimLedger::from_text(&text, node, boot_id) {
             Ok(ledger) => Ok(StoredLedger { ledger, damage: None }),
             Err(damage) => {
-                let kept = self.kept()?;
+                let kept = self.kept();
                 fs::rename(&self.state, &kept).map_err(failed("renaming to", &kept))?;
                 let path = self.state.display();
                 let damage = format!("{path}: {damage}; it is kept as {}", kept.display());
@@ -72,12 +72,12 @@ impl ClaimStore {
         }
     }
 
-    /// A name for a damaged file that no earlier one has.
-    fn kept(&self) -> Result<PathBuf, FileError> {
+    /// A name for a damaged file that no earlier one has; that of the last one if there are many.
+    fn kept(&self) -> PathBuf {
         let first = self.state.with_added_extension("damaged");
-        let others = (2..=MOST_KEPT).map(|number| first.with_added_extension(number.to_string()));
-        let free = [first.clone()].into_iter().chain(others).find(|path| !path.exists());
-        free.ok_or_else(|| failed("keeping a damaged file as", &first)(io::ErrorKind::AlreadyExists.into()))
+        let numbered = |number: usize| first.with_added_extension(number.to_string());
+        let mut names = std::iter::once(first.clone()).chain((2..MOST_KEPT).map(numbered));
+        names.find(|path| !path.exists()).unwrap_or_else(|| numbered(MOST_KEPT))
     }
 
     /// Writes the state file, so that it is there after a loss of power.
@@ -136,12 +136,13 @@ impl ClaimStore {
                 // Containers have this very file mounted.
                 fs::write(&path, text).map_err(failed("writing", &path))?;
             } else {
-                whole_file::replace(&path, text.as_bytes())?;
+                // Processes of any user in a container read it.
+                whole_file::replace_for_all(&path, text.as_bytes())?;
             }
         }
         let path = self.cdi.join(file.name);
         create_above(&path)?;
-        whole_file::replace(&path, file.text.as_bytes())
+        whole_file::replace_for_all(&path, file.text.as_bytes())
     }
 
     /// Removes the files of a claim.
