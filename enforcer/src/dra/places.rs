@@ -29,11 +29,18 @@ pub trait ClaimPlaces: Send + Sync + 'static {
     /// Whether the container runtime has told its containers, and tells changes.
     fn has_runtime(&self) -> bool;
 
-    /// Prepared claims that containers of other pods name; a pod may have been added since they were read.
-    fn take_unconfirmed(&self) -> BTreeSet<ClaimUid>;
+    /// Prepared claims that containers of other pods name, as long as these containers are there; a pod may
+    /// have been added since they were read.
+    fn unconfirmed(&self) -> BTreeSet<ClaimUid>;
 
     /// Shares of remote memory accesses of the containers of claims, 0 to 1, as the latest turn has them.
     fn remote_accesses(&self) -> BTreeMap<ClaimUid, f64> {
+        BTreeMap::new()
+    }
+
+    /// Claims whose exclusive CPUs a container of theirs does not have, because another controller owns its
+    /// cpuset, with the reason in words.
+    fn unused(&self) -> BTreeMap<ClaimUid, String> {
         BTreeMap::new()
     }
 

@@ -421,8 +421,14 @@ impl Ledger {
     pub(super) fn name(&mut self, one: &mut Announced, known: KnownContainer) {
         let mut known = self.terms.believed(known);
         self.bind_claims(one);
-        if one.claimed.is_some() {
+        if one.claimed.is_some() || self.claims.has_written_mark(one, &known) {
             // Its variables are those of this daemon's own driver.
+            known.claim = None;
+        }
+        if let Some(why) = self.why_mark_is_void(&known) {
+            let container = printable(&format!("{}/{}/{}", known.namespace, known.pod, known.container));
+            let text = format!("{container} is placed as any other, beside resource claims: {why}");
+            self.trace.warn([text.as_str()]);
             known.claim = None;
         }
         if let Some(cpus) = self.roster.facts.excess(&known) {

@@ -394,7 +394,8 @@ impl Containers {
         let (cgroup, mut settled) = self.leave_other(node, id, &holder, cgroup);
         let disbelieved = ownership.cpus.as_ref().map(|named| named.difference(&grant.exclusive));
         if let Some(cpus) = disbelieved.filter(|cpus| !cpus.is_empty()) {
-            let why = "they are set aside, or other containers would have none left";
+            let why =
+                "they are set aside or a resource claim has them, or other containers would have none left";
             settled
                 .warnings
                 .push(format!("{name} has a mark with the CPUs {cpus}, which do not count as taken: {why}"));

@@ -133,13 +133,20 @@ pub(super) fn given(
 }
 
 /// CPUs of a mark that count as taken. Any user that may create pods can write a mark, so CPUs reserved for
-/// the system never count. If the mark would leave no CPU for containers that share, it is ignored.
+/// the system and those of resource claims never count. If the mark would leave no CPU for containers that
+/// share, it is ignored.
 fn believed(named: &CpuSet, holder: &Holder, inventory: &Inventory, allocations: &Allocations) -> CpuSet {
-    let believed = named.difference(&inventory.reserved_cpus);
+    let believed = named.difference(&inventory.reserved_cpus).difference(&cpus_of_claims(allocations));
     let others = allocations.iter().filter(|(other, _)| *other != holder);
     let taken = others.fold(believed.clone(), |taken, (_, grant)| taken.union(&grant.exclusive));
     let pool = inventory.shareable_cpus();
     if pool.is_subset(&taken) { CpuSet::new() } else { believed }
+}
+
+/// Exclusive CPUs of resource claims.
+pub fn cpus_of_claims(allocations: &Allocations) -> CpuSet {
+    let claims = allocations.iter().filter(|(holder, _)| holder.is_resource_claim());
+    claims.fold(CpuSet::new(), |cpus, (_, grant)| cpus.union(&grant.exclusive))
 }
 
 #[cfg(test)]
@@ -241,5 +248,24 @@ mod tests {
             ("2-3", false, false)
         );
         assert!(holder.is_given());
+    }
+
+    #[test]
+    fn cpus_of_a_resource_claim_are_not_those_of_a_mark() {
+        let mut allocations = Allocations::default();
+        let of_claim = Grant { exclusive: "4-5".parse().unwrap(), ..Grant::default() };
+        let claim = Holder::resource_claim("a");
+        hold_resource_claims(&inventory(), &mut allocations, ExternalGrants::from([(claim, of_claim)]));
+        let believed = |owner, allocations: &Allocations| {
+            let ownership =
+                Ownership { cpus: Some("2-5".parse().unwrap()), ..Ownership::of(owner, "CPUs 2-5") };
+            let grant = given(&ownership, &Holder::given("id", "main"), &inventory(), allocations);
+            grant.exclusive.to_string()
+        };
+        for marked in [Owner::Koordlet, Owner::Katalyst, Owner::DraDriver] {
+            assert_eq!(believed(marked, &allocations), "2-3");
+            assert_eq!(believed(marked, &Allocations::default()), "2-5");
+        }
+        assert_eq!(believed(Owner::KubeletCpuManager, &allocations), "2-5", "it runs there");
     }
 }

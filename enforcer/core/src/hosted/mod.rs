@@ -14,7 +14,7 @@ mod grant_record;
 mod never;
 
 pub(crate) use self::external::sync_external;
-pub use self::external::{ExternalGrants, hold_resource_claims};
+pub use self::external::{ExternalGrants, cpus_of_claims, hold_resource_claims};
 pub use self::{
     cgroup::{CgroupBounds, CgroupRequest, Wished},
     containers::{

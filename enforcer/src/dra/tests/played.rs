@@ -47,6 +47,8 @@ pub(super) struct PlayedPlaces {
     pub(super) meanwhile: Mutex<CpuSet>,
     pub(super) held: Mutex<CpuSet>,
     pub(super) is_without_runtime: AtomicBool,
+    pub(super) unconfirmed: Mutex<BTreeSet<ClaimUid>>,
+    pub(super) unused: Mutex<BTreeMap<ClaimUid, String>>,
     pub(super) remote: Mutex<BTreeMap<ClaimUid, f64>>,
     pub(super) corrections: Mutex<BTreeMap<ClaimUid, String>>,
 }
@@ -60,6 +62,8 @@ impl PlayedPlaces {
             meanwhile: Mutex::default(),
             held: Mutex::default(),
             is_without_runtime: AtomicBool::default(),
+            unconfirmed: Mutex::default(),
+            unused: Mutex::default(),
             remote: Mutex::default(),
             corrections: Mutex::default(),
         }
@@ -79,12 +83,16 @@ impl ClaimPlaces for PlayedPlaces {
         !self.is_without_runtime.load(Ordering::Relaxed)
     }
 
-    fn take_unconfirmed(&self) -> BTreeSet<ClaimUid> {
-        BTreeSet::new()
+    fn unconfirmed(&self) -> BTreeSet<ClaimUid> {
+        held(&self.unconfirmed).clone()
     }
 
     fn remote_accesses(&self) -> BTreeMap<ClaimUid, f64> {
         held(&self.remote).clone()
+    }
+
+    fn unused(&self) -> BTreeMap<ClaimUid, String> {
+        held(&self.unused).clone()
     }
 
     fn take_corrections(&self) -> BTreeMap<ClaimUid, String> {

@@ -19,7 +19,8 @@ use enforcer_core::{
         ClaimLedger, ClaimSupply, ClaimUid, PreparedClaim,
         binding::{ContainerHints, ContainerPlace, bind},
     },
-    hosted::{Announced, Containers, hold_resource_claims},
+    hosted::{Announced, Containers, cpus_of_claims, hold_resource_claims},
+    owner::{KnownContainer, Owner},
     workload::printable_within,
 };
 use numa_placement::{Allocations, Grant, Holder, Inventory};
@@ -43,8 +44,6 @@ pub(in crate::engine) struct HeldClaims {
     held: Option<(ClaimLedger, ClaimSupply)>,
     /// Containers that name claims, by id.
     naming: BTreeMap<String, NamingContainer>,
-    /// Claims that containers name and of which it is not known whether their pods may have them.
-    unconfirmed: BTreeSet<ClaimUid>,
     /// Shares of remote memory accesses of the containers of claims, by the latest turn.
     pub(super) remote_accesses: BTreeMap<ClaimUid, f64>,
     /// What turns have corrected of the containers of claims since it was told, the latest for each.
@@ -64,6 +63,8 @@ struct NamingContainer {
     named: BTreeSet<ClaimUid>,
     /// Those of them that are its own.
     claims: Vec<ClaimUid>,
+    /// Those that are prepared for other pods; its own may have been added since.
+    unconfirmed: Vec<ClaimUid>,
     /// What it has of them.
     place: Option<ContainerPlace>,
     /// What its runtime has for it.
@@ -135,14 +136,22 @@ impl HeldClaims {
             self.spoofed += 1;
         }
         if !unconfirmed.is_empty() {
-            self.unconfirmed.extend(unconfirmed);
             self.count_change();
         }
         let limits = self.naming.remove(id).map(|naming| naming.limits).unwrap_or_default();
-        let naming =
-            NamingContainer { pod_uid: pod_uid.to_owned(), named: named.clone(), claims, place, limits };
+        let (pod_uid, named) = (pod_uid.to_owned(), named.clone());
+        let naming = NamingContainer { pod_uid, named, claims, unconfirmed, place, limits };
         self.naming.insert(id.to_owned(), naming);
         grant
+    }
+
+    /// Whether the driver of this daemon wrote the variable that is the mark of a container, for a claim that
+    /// the container may not have, or not yet.
+    pub(super) fn has_written_mark(&self, one: &Announced, known: &KnownContainer) -> bool {
+        let is_variable = known.claim.as_ref().is_some_and(|mark| mark.owner == Owner::DraDriver);
+        let is_held =
+            |uid: &ClaimUid| self.held.as_ref().is_some_and(|(ledger, _)| ledger.claim(uid).is_some());
+        is_variable && one.named_claims.iter().any(is_held)
     }
 
     fn count_change(&self) {
@@ -184,6 +193,21 @@ impl Ledger {
         one.claimed = self.claims.note(&one.id, &one.pod.name.uid, &one.named_claims);
     }
 
+    /// Why the mark of another controller does not keep the daemon from a container, where claims are served.
+    /// A container that is left alone and has no CPUs of its own runs on all, those of claims too.
+    pub(super) fn why_mark_is_void(&self, known: &KnownContainer) -> Option<String> {
+        let mark = known.claim.as_ref().filter(|_| self.claims.held.is_some())?;
+        let evidence = &mark.evidence;
+        let Some(cpus) = &mark.cpus else { return Some(format!("{evidence} names no CPUs")) };
+        if self.roster.facts.excess(known).is_some() {
+            return Some(format!("{evidence} names more CPUs than it requests"));
+        }
+        let reserved = self.terms.inventory.as_ref().map(|inventory| inventory.reserved_cpus.clone());
+        let taken = cpus_of_claims(&self.held.allocations).union(&reserved.unwrap_or_default());
+        let taken = taken.intersection(cpus);
+        (!taken.is_empty()).then(|| format!("{evidence} names the CPUs {taken}, which it may not have"))
+    }
+
     /// The allocations with each exclusive CPU once: what claims have is not repeated by their containers.
     pub(in crate::engine) fn allocations_without_repeats(&self) -> Allocations {
         let mut allocations = self.held.allocations.clone();
@@ -199,6 +223,22 @@ impl Ledger {
         let others = self.held.allocations.iter();
         let others = others.filter(|(holder, _)| !holder.is_resource_claim() && !holder.is_claiming());
         others.fold(CpuSet::new(), |cpus, (_, grant)| cpus.union(&grant.exclusive))
+    }
+
+    /// These containers and their CPUs, by name.
+    fn holders_without_claims(&self) -> BTreeMap<String, CpuSet> {
+        let names = self.roster.names.iter();
+        let names: BTreeMap<&Holder, &str> =
+            names.filter_map(|(id, name)| Some((self.held.containers.holder(id)?, name.as_str()))).collect();
+        let has_cpus = |(holder, grant): &(&Holder, &Grant)| {
+            !holder.is_resource_claim() && !holder.is_claiming() && !grant.exclusive.is_empty()
+        };
+        let holders = self.held.allocations.iter().filter(has_cpus);
+        let named = holders.map(|(holder, grant)| {
+            let name = names.get(holder).map_or_else(|| holder.to_string(), |name| (*name).to_owned());
+            (name, grant.exclusive.clone())
+        });
+        named.collect()
     }
 
     fn has_runtime(&self) -> bool {
@@ -222,11 +262,15 @@ impl Ledger {
         let ids: Vec<String> = self.claims.naming.keys().cloned().collect();
         for id in ids {
             let Some(naming) = self.claims.naming.get(&id) else { continue };
-            let ClaimedContainer { claims, place, grant, .. } =
+            let ClaimedContainer { claims, place, grant, unconfirmed } =
                 self.claims.look_up(&id, &naming.pod_uid, &naming.named);
             let is_same = place == naming.place;
+            let is_in_doubt = unconfirmed.iter().any(|uid| !naming.unconfirmed.contains(uid));
+            if is_in_doubt {
+                self.claims.count_change();
+            }
             let Some(naming) = self.claims.naming.get_mut(&id) else { continue };
-            naming.claims = claims;
+            (naming.claims, naming.unconfirmed) = (claims, unconfirmed);
             if is_same {
                 continue;
             }
@@ -256,7 +300,10 @@ impl SharedLedger {
         let state = self.lock();
         let claims = &state.claims;
         let mut report = ClaimsReport { calls, spoofed: claims.spoofed, ..ClaimsReport::default() };
-        report.containers = claims.naming.values().filter(|naming| naming.place.is_some()).count();
+        let has_place = |(id, naming): &(&String, &NamingContainer)| {
+            naming.place.is_some() && !state.held.containers.holder(id).is_some_and(Holder::is_given)
+        };
+        report.containers = claims.naming.iter().filter(has_place).count();
         let Some((ledger, supply)) = &claims.held else { return report };
         report.claims = ledger.claims().count();
         let taken = state.held.allocations.exclusive_cpus();
@@ -306,12 +353,30 @@ impl ClaimPlaces for SharedLedger {
         self.lock().has_runtime()
     }
 
-    fn take_unconfirmed(&self) -> BTreeSet<ClaimUid> {
-        std::mem::take(&mut self.lock().claims.unconfirmed)
+    fn unconfirmed(&self) -> BTreeSet<ClaimUid> {
+        let state = self.lock();
+        state.claims.naming.values().flat_map(|naming| naming.unconfirmed.iter().cloned()).collect()
     }
 
     fn take_corrections(&self) -> BTreeMap<ClaimUid, String> {
         std::mem::take(&mut self.lock().claims.corrections)
+    }
+
+    fn unused(&self) -> BTreeMap<ClaimUid, String> {
+        let state = self.lock();
+        let mut unused = BTreeMap::new();
+        for (id, naming) in &state.claims.naming {
+            let has_cpus = naming.place.as_ref().is_some_and(|place| !place.exclusive_cpus.is_empty());
+            let Some(holder) =
+                state.held.containers.holder(id).filter(|holder| holder.is_given() && has_cpus)
+            else {
+                continue;
+            };
+            let why = state.held.allocations.get(holder).map_or("", |grant| grant.reason.as_str());
+            let note = format!("{} is not on the CPUs of the claim: {why}", state.roster.name_of(id));
+            unused.extend(naming.claims.iter().map(|uid| (uid.clone(), note.clone())));
+        }
+        unused
     }
 
     fn remote_accesses(&self) -> BTreeMap<ClaimUid, f64> {
@@ -325,7 +390,8 @@ impl ClaimPlaces for SharedLedger {
     fn supply(&self) -> Option<ClaimSupply> {
         let state = self.lock();
         let inventory = state.terms.inventory.as_ref()?;
-        Some(ClaimSupply::new(inventory, &state.terms.budgets, &state.exclusive_without_claims()))
+        let supply = ClaimSupply::new(inventory, &state.terms.budgets, &state.exclusive_without_claims());
+        Some(supply.with_holders(state.holders_without_claims()))
     }
 
     fn hold(&self, ledger: &ClaimLedger, supply: &ClaimSupply) -> Result<(), CpuSet> {

@@ -2,21 +2,17 @@
 
 use enforcer_core::dra::{
     ClaimAllocation, ClaimContext, ClaimLedger, ClaimSupply, ClaimUid, LedgerLimits, MissingAmounts,
-    PrepareDecision,
+    PrepareDecision, cdi::WrittenClaim,
 };
+use enforcer_report::claims::ClaimCallTotals;
 use enforcer_runtime::nri::api::{CdiDevice, HugepageLimit};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::dra::ClaimPlaces as _;
 
-/// A ledger with a claim of these amounts on a node, for the pod with this name.
-fn with_claim(
-    mut ledger: ClaimLedger,
-    supply: &ClaimSupply,
-    (name, node, pod): (&str, u32, &str),
-    consumed: &Value,
-) -> ClaimLedger {
+/// A claim of these amounts on a node, for the pod with this name.
+fn allocation((name, node, pod): (&str, u32, &str), consumed: &Value) -> ClaimAllocation {
     let uid = format!("uid-{name}");
     let object = json!({
         "metadata": {"namespace": "shop", "name": name, "uid": uid},
@@ -35,10 +31,23 @@ fn with_claim(
     });
     let missing = MissingAmounts::Refuse;
     let context = ClaimContext { driver: "numa-enforcer.io", pool: "n1", uid: &uid, missing };
-    let claim = ClaimAllocation::read(&object, &context).unwrap();
+    ClaimAllocation::read(&object, &context).unwrap()
+}
+
+fn prepare(ledger: &mut ClaimLedger, supply: &ClaimSupply, claim: &ClaimAllocation) -> PrepareDecision {
     let none = CpuSet::new();
     let limits = LedgerLimits { now: 0, share_exclusive: false, interrupt_cpus: &none };
-    assert_eq!(ledger.prepare(&claim, supply, &limits), Ok(PrepareDecision::Prepared));
+    ledger.prepare(claim, supply, &limits).unwrap()
+}
+
+/// A ledger with such a claim.
+fn with_claim(
+    mut ledger: ClaimLedger,
+    supply: &ClaimSupply,
+    of: (&str, u32, &str),
+    consumed: &Value,
+) -> ClaimLedger {
+    assert_eq!(prepare(&mut ledger, supply, &allocation(of, consumed)), PrepareDecision::Prepared);
     ledger
 }
 
@@ -115,7 +124,61 @@ fn a_container_of_another_pod_gets_nothing_of_a_claim_that_it_names() {
     assert_eq!(got.len(), 2, "it has a place as any other");
     assert!(got.is_disjoint(&cpus), "{got} and {cpus}");
     assert_eq!((quota(answer.as_ref()), placed.lock().claims.spoofed), (None, 1));
-    assert_eq!(placed.take_unconfirmed().len(), 1, "the pod may have been added to the claim since");
+    for _ in 0..2 {
+        assert_eq!(placed.unconfirmed().len(), 1, "the pod may be added to the claim at any time");
+    }
+    runs(&placed, "thief");
+    ask(&placed, |reply| NriCall::Stop { subject: naming("thief"), reply });
+    super::answer(&placed, &Gate::default(), &ResourceFiles::default(), NriCall::Removed(naming("thief")));
+    assert_eq!(placed.unconfirmed().len(), 0, "its container is gone");
+}
+
+#[test]
+fn mark_beside_claims_counts_only_with_cpus_that_its_container_may_have() {
+    let placed = placed(true);
+    let cpus = claim_a(&placed);
+    let free = cpus_of("4-7").difference(&cpus);
+    let marked = |name: &str, cpus: &str| {
+        let mut subject = subject(name, "", Some(amounts(2)));
+        subject.container.env = vec![format!("DRA_CPUSET_x={cpus}")];
+        subject
+    };
+    let mut unnamed = subject("unnamed", "", Some(amounts(2)));
+    unnamed.pod.annotations.insert("katalyst.kubewharf.io/qos_level".into(), "dedicated_cores".into());
+    for subject in [marked("thief", &cpus.to_string()), marked("greedy", "0-7"), unnamed] {
+        let name = subject.pod.name.clone();
+        let answer = ask(&placed, |reply| NriCall::Create { subject, reply }).adjust;
+        let got = cpus_of(cpuset(answer.as_ref()).split('/').next().unwrap());
+        assert!(got.len() == 2 && got.is_disjoint(&cpus), "{name}: {got} and {cpus}");
+        assert!(cpus.is_subset(&placed.supply().unwrap().cpus()), "the claim keeps its CPUs");
+        let stopped = super::subject(&name, "", Some(amounts(2)));
+        ask(&placed, |reply| NriCall::Stop { subject: stopped, reply });
+    }
+    let honest = marked("honest", &free.to_string());
+    let answer = ask(&placed, |reply| NriCall::Create { subject: honest, reply }).adjust;
+    assert!(["", "/"].contains(&&*cpuset(answer.as_ref())), "another controller sets its CPUs");
+}
+
+#[test]
+fn container_with_the_variable_of_a_claim_that_it_may_not_have_yet_gets_the_claim_later() {
+    let placed = placed(true);
+    let supply = placed.supply().unwrap();
+    let mut lost = no_claims();
+    let written = WrittenClaim { cpus: cpus_of("6-7"), ..WrittenClaim::default() };
+    lost.recover(ClaimUid::parse("uid-a").unwrap(), &written, &supply);
+    placed.hold_all(&lost, &supply);
+    let with_variables = || {
+        let mut subject = naming("one");
+        subject.container.env.push("DRA_CPUSET_uid-a=6-7".into());
+        subject
+    };
+    let one = ask(&placed, |reply| NriCall::Create { subject: with_variables(), reply }).adjust;
+    let got = cpus_of(cpuset(one.as_ref()).split('/').next().unwrap());
+    assert!(!got.is_empty() && got.is_disjoint(&written.cpus), "{got}");
+    runs(&placed, "one");
+    let whole = with_claim(lost, &supply, ("a", 1, "one"), &json!({"numa-enforcer.io/cpu": "2"}));
+    placed.hold(&whole, &supply).unwrap();
+    assert_eq!(placed.lock().cpuset("id-one").unwrap().cpus, Some(written.cpus));
 }
 
 #[test]
@@ -129,6 +192,12 @@ fn cpus_of_a_container_go_to_no_claim() {
     let taken = placed.hold(&late, &before).unwrap_err();
     assert!(!taken.is_empty() && placed.lock().claims.place("id-one").is_none());
     let now = placed.supply().unwrap();
+    let too_late = allocation(("a", 0, "two"), &consumed);
+    let PrepareDecision::Wait(shortage) = prepare(&mut no_claims(), &now, &too_late) else {
+        panic!("the container has them")
+    };
+    let said = "numa0: 3 CPUs asked, 0 free, still held: 3 by container shop/one/main";
+    assert_eq!(shortage.to_string(), said);
     let in_time = with_claim(no_claims(), &now, ("a", 1, "two"), &consumed);
     assert_eq!(placed.hold(&in_time, &now), Ok(()));
     assert!(in_time.exclusive_cpus().is_disjoint(&before.node(numa_topology::id::NodeId(0)).unwrap().cpus));
@@ -384,4 +453,27 @@ fn remote_accesses_of_a_claim_are_those_of_its_own_containers_by_their_cpu_time(
     }
     placed.note_remote_accesses(&model);
     assert!(placed.remote_accesses().is_empty(), "too few observations say nothing");
+}
+
+#[test]
+fn container_that_the_kubelet_gave_cpus_uses_no_claim_and_that_is_told() {
+    let placed = placed(true);
+    let cpus = claim_a(&placed);
+    ask(&placed, |reply| NriCall::Create { subject: naming("one"), reply });
+    let uses = || (placed.claims_report(ClaimCallTotals::default()).containers, placed.unused());
+    assert_eq!(uses(), (1, BTreeMap::new()));
+    static_kubelet(&placed, &[]);
+    let mut subject = naming("two");
+    subject.pod.uid = "pod-one".into();
+    let resources = subject.container.linux.as_mut().unwrap().resources.as_mut().unwrap();
+    resources.cpu.as_mut().unwrap().cpus = "0-1".into();
+    ask(&placed, |reply| NriCall::Create { subject, reply });
+    let (containers, unused) = uses();
+    assert_eq!(containers, 1, "the other one alone");
+    let note = &unused[&ClaimUid::parse("uid-a").unwrap()];
+    assert!(
+        note.starts_with("shop/two/main is not on the CPUs of the claim: its cpuset belongs to"),
+        "{note}"
+    );
+    assert!(placed.supply().unwrap().cpus().is_disjoint(&cpus_of("0-1")), "the claim has {cpus}");
 }
