@@ -16,10 +16,7 @@ use enforcer_core::{
 };
 use numa_placement::Inventory;
 use numa_topology::degraded::Degraded;
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::{sync::watch, time::sleep};
 
 use super::{
     places::{ClaimPlaces, change},
@@ -76,7 +73,7 @@ impl DeviceOffer {
         slices.into_iter().flat_map(|slice| slice.devices).map(|device| device.name).collect()
     }
 
-    /// Keeps the devices published. The shape is asked for again every hour.
+    /// Keeps the devices published. The shape is asked for again every hour, beside what goes on.
     pub(super) async fn keep_published(
         &self,
         connection: Arc<ApiConnection>,
@@ -90,28 +87,31 @@ impl DeviceOffer {
         let settings = settings(&self.node);
         let of = (DRIVER, self.node.as_str());
         let mut retry = Backoff::new(RETRY);
-        loop {
-            let (uid, shape) = match self.ask(&connection, &publisher, places).await {
-                Ok(asked) => asked,
+        let mut asked = loop {
+            match self.ask(&connection, &publisher, places).await {
+                Ok(asked) => break asked,
                 Err(error) => {
                     send_if_different(degraded, Some(unpublished(&error)));
                     sleep(retry.next_wait()).await;
-                    continue;
                 }
-            };
-            retry = Backoff::new(RETRY);
-            self.tell_shape(shape);
+            }
+        };
+        loop {
+            let (uid, shape) = &asked;
+            self.tell_shape(*shape);
             let publishing =
                 publish_slices(&publisher, of, of_publisher.clone(), &settings, degraded, &written);
-            let following = self.follow(places, (&uid, shape), &wanted);
-            let both = Box::pin(async {
+            let following = self.follow(places, (uid, *shape), &wanted);
+            let asking = asked_otherwise(&asked, || self.ask(&connection, &publisher, places));
+            let all = Box::pin(async {
                 tokio::select! {
-                    never = publishing => { let _: Infallible = never; }
-                    never = following => { let _: Infallible = never; }
-                    never = count(written.subscribe(), tally) => { let _: Infallible = never; }
+                    never = publishing => match never {},
+                    never = following => match never {},
+                    never = count(written.subscribe(), tally) => match never {},
+                    other = asking => other,
                 }
             });
-            let _asked_again = timeout(PROBE_AGAIN, both).await;
+            asked = all.await;
         }
     }
 
@@ -214,6 +214,28 @@ impl DeviceOffer {
     }
 }
 
+/// Asks again every hour, until the answer is another one than this. A server that does not answer then
+/// changes nothing.
+async fn asked_otherwise<T, E, F>(known: &T, ask: impl Fn() -> F) -> T
+where
+    T: PartialEq,
+    F: Future<Output = Result<T, E>>,
+{
+    loop {
+        sleep(PROBE_AGAIN).await;
+        let mut retry = Backoff::new(RETRY);
+        let answer = loop {
+            match ask().await {
+                Ok(answer) => break answer,
+                Err(_) => sleep(retry.next_wait()).await,
+            }
+        };
+        if answer != *known {
+            return answer;
+        }
+    }
+}
+
 fn unpublished(error: &ApiError) -> Degraded {
     Degraded::new("dra:slices", error.to_string(), "the scheduler sees no devices of this node, or old ones")
 }
@@ -228,4 +250,22 @@ async fn count(mut written: watch::Receiver<u64>, tally: &ClaimTally) -> Infalli
 /// Bounds of the writes and the watch.
 fn settings(node: &str) -> SliceSettings {
     SliceSettings { first: jitter(node, JITTER_MS), ..SliceSettings::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_published_goes_on_until_the_server_answers_otherwise() {
+        let answers = RefCell::new(vec![Ok(2), Ok(1), Err("503"), Err("503"), Ok(1)]);
+        let began = Instant::now();
+        let other = asked_otherwise(&1, || std::future::ready(answers.borrow_mut().pop().unwrap())).await;
+        assert_eq!((other, answers.borrow().len()), (2, 0));
+        assert!(began.elapsed() >= PROBE_AGAIN * 3);
+    }
 }
