@@ -9,6 +9,8 @@ use std::{
     fs::{File, OpenOptions},
     io::{Read as _, Write as _},
     path::{Path, PathBuf},
+    thread::sleep,
+    time::{Duration, Instant},
 };
 
 use enforcer_host::{
@@ -21,6 +23,8 @@ use rustix::{
 };
 use thiserror::Error;
 
+/// Time between two tries.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Longest note of the holder, in bytes.
 const LONGEST_NOTE: u64 = 32;
 
@@ -48,15 +52,20 @@ pub enum ClaimStateError {
 }
 
 impl ClaimLock {
-    /// Takes the lock, and notes this process in its file for the message of the next one.
-    pub(super) fn take(path: &Path) -> Result<Self, ClaimStateError> {
+    /// Takes the lock, and notes this process in its file for the message of the next one. An old daemon that
+    /// ends may have it for a moment more: it is waited for so long.
+    pub(super) fn take(path: &Path, patience: Duration) -> Result<Self, ClaimStateError> {
+        let began = Instant::now();
         let options = &mut OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
         let mut file = open_ours(options, path).map_err(failed("opening", path))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(held(path, file)),
-            Err(errno) => return Err(failed("locking", path)(errno.into()).into()),
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) if began.elapsed() < patience => sleep(AGAIN),
+                Err(Errno::WOULDBLOCK) => return Err(held(path, file)),
+                Err(errno) => return Err(failed("locking", path)(errno.into()).into()),
+            }
         }
         // A full disk need not keep claims from being served.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));

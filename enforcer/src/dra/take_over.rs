@@ -1,6 +1,6 @@
 //! The start of a driver: what an earlier daemon has left becomes its ledger.
 
-use std::{fs, io};
+use std::{fs, io, time::Duration};
 
 use enforcer_core::dra::{ClaimLedger, ClaimSupply, cdi};
 
@@ -17,6 +17,9 @@ pub struct TakenClaims {
     /// What was wrong with the state file; then claims are in the ledger by what their files say
     /// ([`ClaimLedger::recover`]).
     pub damage: Option<String>,
+    /// Whether the disk may have other claims or files than the ledger, because a write failed
+    /// ([`super::ClaimDriver::with_unwritten`]).
+    pub is_unwritten: bool,
     /// For the driver to hold ([`super::ClaimDriver::with_lock`]): without it another daemon may write.
     pub lock: ClaimLock,
 }
@@ -27,14 +30,16 @@ impl ClaimStore {
     /// their files stay.
     ///
     /// # Errors
-    /// If another daemon serves the claims, or a file cannot be read, kept aside or written.
+    /// If another daemon serves the claims for longer than `patience`, or a file cannot be read or kept
+    /// aside.
     pub fn take_over(
         &self,
         (node, boot_id): (&str, &str),
         supply: &ClaimSupply,
+        patience: Duration,
     ) -> Result<TakenClaims, ClaimStateError> {
         create_above(&self.state)?;
-        let lock = ClaimLock::take(&self.state.with_added_extension("lock"))?;
+        let lock = ClaimLock::take(&self.state.with_added_extension("lock"), patience)?;
         let is_absent =
             fs::symlink_metadata(&self.state).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         let StoredLedger { mut ledger, mut damage } = self.load(node, boot_id)?;
@@ -49,12 +54,16 @@ impl ClaimStore {
                 damage = Some(format!("{state}: it is missing, and {claims} claims have files in {cdi}"));
             }
         }
-        if damage.is_some() {
-            // A daemon that starts next finds no damage, and the claims.
-            self.write(&ledger)?;
+        // A daemon that starts next finds no damage, and the claims.
+        let written = if damage.is_some() { self.write(&ledger) } else { Ok(()) };
+        // Both: one bad file keeps no claim from being served.
+        let unwritten = written.and(self.tidy(&ledger)).err();
+        if let Some(error) = &unwritten {
+            tracing::warn!(
+                "files of claims are not up to date: {error}; they are written with the first change"
+            );
         }
-        self.tidy(&ledger)?;
-        Ok(TakenClaims { ledger, damage, lock })
+        Ok(TakenClaims { ledger, damage, is_unwritten: unwritten.is_some(), lock })
     }
 }
 
@@ -77,7 +86,7 @@ mod tests {
         let machine = Machine::new().sockets(2).cores(4).build();
         let inventory = Inventory::new(machine, Vec::new(), &PlacementSettings::default()).unwrap();
         let supply = ClaimSupply::new(&inventory, &BudgetOptions::default(), &CpuSet::new());
-        store.take_over(("n1", "boot"), &supply)
+        store.take_over(("n1", "boot"), &supply, Duration::ZERO)
     }
 
     /// A file that a claim with these CPUs has.
@@ -156,5 +165,45 @@ mod tests {
         let taken = take_over(&store).unwrap();
         assert_eq!((taken.damage, taken.ledger.claims().count()), (None, 0));
         assert_eq!(files(&store), Vec::<String>::new(), "the state says that it was given up");
+    }
+
+    #[test]
+    fn file_that_cannot_be_put_in_order_keeps_no_daemon_from_the_claims() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(&dir);
+        store.write(&ClaimLedger::new("n1", "boot")).unwrap();
+        let name = cdi::file_name(&ClaimUid::parse("uid-x").unwrap());
+        fs::create_dir_all(store.cdi.join(&name)).unwrap();
+        assert!(take_over(&store).unwrap().is_unwritten, "a directory is in the place of the file");
+        fs::remove_dir(store.cdi.join(&name)).unwrap();
+        assert!(!take_over(&store).unwrap().is_unwritten);
+    }
+
+    #[test]
+    fn many_damaged_files_keep_no_daemon_from_the_claims() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(&dir);
+        fs::create_dir_all(store.state.parent().unwrap()).unwrap();
+        for number in 0..12 {
+            fs::write(&store.state, format!("damage {number}")).unwrap();
+            assert!(take_over(&store).unwrap().damage.is_some());
+        }
+        let first = store.state.with_added_extension("damaged");
+        assert_eq!(fs::read_to_string(&first).unwrap(), "damage 0");
+        assert_eq!(fs::read_to_string(first.with_added_extension("8")).unwrap(), "damage 11");
+    }
+
+    #[test]
+    fn lock_of_a_daemon_that_ends_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store(&dir);
+        let first = take_over(&store).unwrap();
+        let ending = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(first);
+        });
+        let taken = store.take_over(("n1", "boot"), &ClaimSupply::default(), Duration::from_mins(1));
+        ending.join().unwrap();
+        taken.unwrap();
     }
 }

@@ -13,7 +13,7 @@ use std::{
     path::Path,
     sync::Arc,
     thread::JoinHandle,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use enforcer_core::policy::{DemotionBackend, Mode, NriSettings, Policy};
@@ -72,6 +72,8 @@ use enforcer_runtime::{
 
 /// Most queued calls of a runtime: it waits for one at a time, and sends the rest as events.
 const CALLS: usize = 256;
+/// Time in which a daemon that has ended lets go of the lock of the claims.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 impl RunningDaemon {
     /// Opens and attaches everything, then drops the privileges for it.
@@ -107,7 +109,7 @@ impl RunningDaemon {
         let asked = matches!(options.overrides.metrics_listen, Some(Some(_)));
         let endpoints = Endpoints::open(&policy, options.once, asked);
         engine.prepare()?;
-        let driver = open_driver(&mut engine, host, &policy, options.once);
+        let driver = open_driver(&mut engine, host, &policy, options);
         reduce_privileges(&mut engine, &policy);
         if let Some(target) = recording {
             engine.set_recorder(Recorder::start(target).map_err(failed("starting to record"))?);
@@ -226,15 +228,20 @@ fn start_threads(
 
 /// Loads the resource claims of this node and binds the sockets of their driver, where it is enabled. A
 /// daemon that may write and has no driver holds the claims of an earlier one.
-fn open_driver(engine: &mut Engine, host: &HostRoot, policy: &Policy, is_once: bool) -> Option<OpenedDriver> {
-    let is_wanted = policy.dra.enabled && !is_once;
+fn open_driver(
+    engine: &mut Engine,
+    host: &HostRoot,
+    policy: &Policy,
+    options: &RunOptions,
+) -> Option<OpenedDriver> {
+    let is_wanted = policy.dra.enabled && !options.once;
     if !engine.has_actuator() {
         if is_wanted {
             engine.add_degraded(no_driver("the mode is observe, in which containers get nothing"));
         }
         return None;
     }
-    let opened = is_wanted.then(|| load_driver(engine, host, policy)).flatten();
+    let opened = is_wanted.then(|| load_driver(engine, host, policy, options)).flatten();
     if opened.is_none() {
         let node = publish::node_name(host, &policy.cluster);
         if let Some(held) = hold_earlier_claims(host, policy, &node, &engine.placed()) {
@@ -245,9 +252,16 @@ fn open_driver(engine: &mut Engine, host: &HostRoot, policy: &Policy, is_once: b
 }
 
 /// The driver, unless it cannot be opened.
-fn load_driver(engine: &mut Engine, host: &HostRoot, policy: &Policy) -> Option<OpenedDriver> {
+fn load_driver(
+    engine: &mut Engine,
+    host: &HostRoot,
+    policy: &Policy,
+    options: &RunOptions,
+) -> Option<OpenedDriver> {
     let node = publish::node_name(host, &policy.cluster);
-    match DriverService::open(host, policy, node, Arc::new(engine.placed())) {
+    // The old daemon is told to end before its last thread has.
+    let patience = if options.take_over.is_zero() { Duration::ZERO } else { LOCK_PATIENCE };
+    match DriverService::open(host, policy, node, Arc::new(engine.placed()), patience) {
         Ok(mut opened) => {
             if let Some(damage) = opened.damage.take() {
                 engine.add_degraded(damage);
