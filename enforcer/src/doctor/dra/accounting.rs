@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use enforcer_core::{
     dra::{AccountingFinding, AccountingMode, ClaimCapacity, ClaimSupply, NodeTotals, accounting_findings},
+    owner::Kubelet,
     policy::{DraSettings, Policy},
 };
 use enforcer_host::HostRoot;
@@ -39,10 +40,17 @@ pub(super) fn check(host: &HostRoot, policy: &Policy) -> Check {
         return Check::degraded(NAME, detail, COMPARE);
     }
     let (inventory, _unfit) = Inventory::or_whole(machine, &policy.placement);
-    compared(&policy.dra, &inventory, &settings.reservations)
+    let is_static = settings.profile.cpu_policy == Kubelet::STATIC_CPUS;
+    compared(&policy.dra, &inventory, &settings.reservations, is_static)
 }
 
-fn compared(dra: &DraSettings, inventory: &Inventory, kept_back: &KubeletReservations) -> Check {
+/// Compares the budgets of claims with what a kubelet keeps back, whose CPU manager may be static.
+fn compared(
+    dra: &DraSettings,
+    inventory: &Inventory,
+    kept_back: &KubeletReservations,
+    is_static: bool,
+) -> Check {
     let supply = ClaimSupply::new(inventory, &dra.budgets(), &CpuSet::new());
     let amounts = match NodeAmounts::new(inventory, kept_back) {
         Ok(amounts) => amounts,
@@ -52,11 +60,20 @@ fn compared(dra: &DraSettings, inventory: &Inventory, kept_back: &KubeletReserva
     let findings = accounting_findings(dra.accounting, &supply, &node);
     let mut lines: Vec<String> = findings.iter().map(line).collect();
     lines.extend(not_kept_back(dra, kept_back));
+    if is_static && dra.accounting == AccountingMode::Mirrored {
+        lines.push(
+            "the CPU manager of the kubelet is static: it gives pods that repeat their claims CPUs of its own, and \
+             those of the claims stay unused"
+                .to_owned(),
+        );
+    }
     if lines.is_empty() {
         let cpus: u64 = supply.nodes().iter().map(|budget| budget.capacity.cpus).sum();
         return Check::ok(NAME, format!("claims may take {} at most", units::count(cpus, "CPU")));
     }
-    let advice = if dra.accounting == AccountingMode::Dedicated {
+    let advice = if is_static && dra.accounting == AccountingMode::Mirrored {
+        "with a static CPU manager, set dra.accounting to dedicated (docs/dra.md)"
+    } else if dra.accounting == AccountingMode::Dedicated {
         "--reserved-cpus of the kubelet has to name all of dra.dedicated_cpus, beside those of the system; \
          dra.reserve_memory leaves memory to others"
     } else {
@@ -175,8 +192,19 @@ mod tests {
     }
 
     fn said(dra: &DraSettings, kept_back: &KubeletReservations) -> (Status, String) {
-        let check = compared(dra, &inventory(), kept_back);
+        let check = compared(dra, &inventory(), kept_back, false);
         (check.status, check.detail)
+    }
+
+    #[test]
+    fn static_cpu_manager_beside_mirrored_claims_is_told() {
+        let nothing = KubeletReservations::default();
+        let status = |accounting| {
+            let dra = DraSettings { accounting, ..DraSettings::default() };
+            compared(&dra, &inventory(), &nothing, true).status
+        };
+        assert_eq!(status(AccountingMode::Mirrored), Status::Degraded);
+        assert_eq!(status(AccountingMode::Mapped), Status::Ok);
     }
 
     #[test]
