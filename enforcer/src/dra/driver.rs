@@ -42,6 +42,8 @@ use super::{
 const LIMIT: Duration = Duration::from_secs(40);
 /// Longest time of one try to read a claim.
 pub(super) const READ_LIMIT: Duration = Duration::from_secs(5);
+/// Most tries to take CPUs that no container gets meanwhile.
+const TRIES: usize = 3;
 /// Why a claim is not decided in time.
 const SLOW_DISK: &str = "earlier claims are still being written to the disk";
 
@@ -124,6 +126,14 @@ impl ClaimDriver {
         }
     }
 
+    /// Goes on although the disk has other claims or files than the ledger: they are written with the first
+    /// change.
+    #[must_use]
+    pub fn with_unwritten(self, is_unwritten: bool) -> Self {
+        self.state().is_unwritten |= is_unwritten;
+        self
+    }
+
     /// Holds the lock of the claims' state as long as it is there.
     #[must_use]
     pub fn with_lock(self, lock: ClaimLock) -> Self {
@@ -200,44 +210,64 @@ impl ClaimDriver {
     }
 
     fn settle_machine(&self, interrupt_cpus: CpuSet) -> Result<(), String> {
-        let supply = self.newest_supply();
-        let ledger = {
+        let mut ledger = self.ledger();
+        let is_changed = self.settle_and_hold(&mut ledger);
+        {
             let mut state = self.state();
-            state.is_unwritten |= !state.ledger.settle(&supply).is_empty();
+            state.is_unwritten |= is_changed;
             state.interrupt_cpus = interrupt_cpus;
-            state.ledger.clone()
-        };
-        self.places.hold_all(&ledger, &supply);
+            state.ledger = ledger.clone();
+        }
         let written = self.catch_up(&ledger);
         // Also without a repair: there may be more for those that wait.
         self.tell();
         written
     }
 
+    /// Makes these claims fit what the machine has now, and has the placement hold them. A CPU that a
+    /// container without a claim gets meanwhile goes to no claim. Returns whether a claim has other CPUs now.
+    pub(super) fn settle_and_hold(&self, ledger: &mut ClaimLedger) -> bool {
+        for _ in 0..TRIES {
+            let supply = self.newest_supply();
+            let mut settled = ledger.clone();
+            let is_changed = !settled.settle(&supply).is_empty();
+            if self.places.hold(&settled, &supply).is_ok() {
+                *ledger = settled;
+                return is_changed;
+            }
+        }
+        let supply = self.newest_supply();
+        let is_changed = !ledger.settle_losses(&supply).is_empty();
+        self.places.hold_all(ledger, &supply);
+        is_changed
+    }
+
     /// Reads a claim of the ledger again: pods may have been added that may have it, or only its CPUs and
-    /// name may be known, as a file has told them. A claim that cannot be read stays as it is.
-    pub async fn read_again(self: &Arc<Self>, uid: &ClaimUid) {
+    /// name may be known, as a file has told them. A claim that cannot be read stays as it is. Returns
+    /// whether the API server has answered for it.
+    pub async fn read_again(self: &Arc<Self>, uid: &ClaimUid) -> bool {
         let (claim, is_recovered) = {
             let state = self.state();
             let known = state.ledger.claim(uid).filter(|known| !known.name.is_empty());
-            let Some(known) = known else { return };
+            let Some(known) = known else { return true };
             (named(known), known.is_recovered())
         };
         let name = shown(&claim);
-        match self.prepare_claim(claim).await {
-            Ok(_) if is_recovered => {
+        let (is_answered, error) = match self.prepare_again(&claim, uid).await {
+            Ok(()) if is_recovered => {
                 tracing::info!("claim {name}, of which only its file was left, is whole");
+                return true;
             }
-            Ok(_) => {}
-            Err(error) => {
-                let why = if is_recovered {
-                    "its file alone is left"
-                } else {
-                    "a container of another pod names it"
-                };
-                tracing::warn!("claim {name} was not read again ({why}): {error}");
-            }
+            Ok(()) => return true,
+            Err(failed) => failed,
+        };
+        if is_recovered {
+            tracing::warn!("claim {name} was not read again (its file alone is left): {error}");
+        } else {
+            // Any pod may name it for as long as it likes.
+            tracing::debug!("claim {name} was not read again (a container of another pod names it): {error}");
         }
+        is_answered
     }
 
     /// Its name.

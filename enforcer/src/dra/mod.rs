@@ -5,8 +5,9 @@
 //! disk ([`ClaimStore`]): the state file, from which a restarted daemon knows every claim, and a file for
 //! each claim in the directory of the Container Device Interface, by which a runtime hands it to containers.
 //!
-//! Invariants: what is not on disk is not answered, and a failed write leaves ledger and disk as they were.
-//! The ledger's lock is not held while a claim waits, so that another one can be given up meanwhile.
+//! Invariants: what is not on disk is not answered, and a write that fails prepares nothing. What is given
+//! up is so at once, and on disk as soon as that can be written. The ledger's lock is not held while a claim
+//! waits, so that another one can be given up meanwhile.
 
 mod conditions;
 mod driver;

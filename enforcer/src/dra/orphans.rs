@@ -4,7 +4,6 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use enforcer_core::dra::{ClaimUid, OrphanEvidence, PreparedClaim};
-use enforcer_runtime::dra::KubeletClaim;
 use tokio::time::timeout;
 
 use super::driver::{ClaimDriver, READ_LIMIT, named};
@@ -25,7 +24,8 @@ impl ClaimsInUse {
 }
 
 impl ClaimDriver {
-    /// Gives up the claims that have been in no use for five minutes and that the API server does not have.
+    /// Gives up the claims that have been in no use for five minutes and that the API server does not have,
+    /// or has with another allocation.
     /// Call it about once a minute with what the node knows now; not while that cannot be asked. It returns
     /// what was given up.
     ///
@@ -35,15 +35,18 @@ impl ClaimDriver {
         self: &Arc<Self>,
         used: &ClaimsInUse,
     ) -> Result<Vec<Arc<PreparedClaim>>, String> {
-        let unused = self.claims_but(|claim| used.contains(&claim.uid));
+        let ledger = self.ledger();
         let mut gone = BTreeSet::new();
-        for claim in unused {
-            let Some(uid) = ClaimUid::parse(&claim.uid) else { continue };
-            match timeout(READ_LIMIT, self.source().read(&claim)).await {
-                Ok(Ok(_present)) => {}
-                Ok(Err(unread)) if unread.is_gone() => drop(gone.insert(uid)),
+        let is_asked = |claim: &&PreparedClaim| !claim.is_recovered() && !used.contains(&claim.uid);
+        for claim in ledger.claims().filter(is_asked) {
+            let is_gone = match timeout(READ_LIMIT, self.source().read(&named(claim))).await {
+                Ok(Ok(object)) => !claim.is_allocated_in(&object, (self.name(), ledger.node())),
+                Ok(Err(unread)) if unread.is_gone() => true,
                 // The others cannot be asked either.
                 Ok(Err(_)) | Err(_) => break,
+            };
+            if is_gone {
+                gone.insert(claim.uid.clone());
             }
         }
         let used = used.clone();
@@ -60,13 +63,6 @@ impl ClaimDriver {
         let state = self.state();
         let named = state.ledger.claims().filter(|claim| text.contains(claim.uid.as_str()));
         named.map(|claim| claim.uid.clone()).collect()
-    }
-
-    /// The named claims of the ledger but some.
-    fn claims_but(&self, is_used: impl Fn(&PreparedClaim) -> bool) -> Vec<KubeletClaim> {
-        let state = self.state();
-        let claims = state.ledger.claims().filter(|claim| !claim.is_recovered() && !is_used(claim));
-        claims.map(named).collect()
     }
 
     /// The decision, and its writes: the state file first, for a file without a claim gives nothing.

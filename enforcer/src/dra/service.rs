@@ -114,7 +114,8 @@ impl DriverFaults {
 }
 
 impl DriverService {
-    /// Loads the claims, has `places` hold them, and binds the sockets.
+    /// Loads the claims, has `places` hold them, and binds the sockets. Another daemon that serves the claims
+    /// is waited for so long.
     ///
     /// # Errors
     /// If the claims cannot be read, or a socket cannot be bound.
@@ -123,6 +124,7 @@ impl DriverService {
         policy: &Policy,
         node: String,
         places: Arc<dyn ClaimPlaces>,
+        patience: Duration,
     ) -> Result<OpenedDriver, String> {
         let Policy { dra, kubelet, state_dir, cluster, .. } = policy;
         let store = ClaimStore {
@@ -135,7 +137,8 @@ impl DriverService {
         };
         let boot_id = read_boot_id(host).ok_or("the id of this boot cannot be read")?;
         let supply = places.supply().ok_or("the machine is not known")?;
-        let taken = store.take_over((&node, &boot_id), &supply).map_err(|error| error.to_string())?;
+        let taken =
+            store.take_over((&node, &boot_id), &supply, patience).map_err(|error| error.to_string())?;
         let damage = taken.damage.map(|damage| {
             Degraded::new(
                 "dra:state",
@@ -149,6 +152,7 @@ impl DriverService {
         let source = Arc::new(LateClaims(connected));
         let driver = Arc::new(
             ClaimDriver::new(settings, store, source, Arc::clone(&places), taken.ledger)
+                .with_unwritten(taken.is_unwritten)
                 .with_lock(taken.lock)
                 .with_runtime_wait(RuntimeWait::of(dra)),
         );
@@ -296,8 +300,8 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-/// Reads claims again that containers of other pods name, and those of which only a file is left, each at
-/// most once a minute.
+/// Reads claims again that containers of other pods name, and those of which only a file is left, each once a
+/// minute until it is in no doubt, and sooner while the API server has not answered.
 pub(super) async fn read_unconfirmed(
     driver: Arc<ClaimDriver>,
     places: Arc<dyn ClaimPlaces>,
@@ -307,16 +311,16 @@ pub(super) async fn read_unconfirmed(
     loop {
         changes.borrow_and_update();
         read.retain(|_, at| at.elapsed() < MINUTE);
-        let recovered = driver.recovered();
-        let has_recovered = !recovered.is_empty();
-        for claim in places.take_unconfirmed().into_iter().chain(recovered) {
-            if read.insert(claim.clone(), Instant::now()).is_none() {
-                driver.read_again(&claim).await;
+        let mut doubtful = places.unconfirmed();
+        doubtful.extend(driver.recovered());
+        for claim in &doubtful {
+            if !read.contains_key(claim) && driver.read_again(claim).await {
+                read.insert(claim.clone(), Instant::now());
             }
         }
         tokio::select! {
             () = change(&mut changes) => {}
-            () = sleep(MINUTE), if has_recovered => {}
+            () = sleep(MINUTE), if !doubtful.is_empty() => {}
         }
     }
 }

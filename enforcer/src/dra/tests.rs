@@ -265,7 +265,7 @@ async fn a_server_that_comes_back_is_waited_for_and_other_claims_are_refused_by_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_fails_is_an_error_and_changes_nothing() {
+async fn a_write_that_fails_prepares_nothing_and_keeps_no_claim_from_being_given_up() {
     let rig = Rig::new();
     for name in ["a", "b"] {
         rig.has(name, object(name, 0, 2, &["web"]));
@@ -285,14 +285,17 @@ async fn a_write_that_fails_is_an_error_and_changes_nothing() {
     fs::create_dir(&state).unwrap();
     let error = driver.prepare(asked("b")).await.unwrap_err();
     assert!(error.contains("not a regular file"), "{error}");
-    assert!(driver.unprepare(asked("a")).await.is_err());
-    assert_eq!(driver.exclusive_cpus().len(), 2);
+    // The kubelet asks until it succeeds, and the pod would never end on a full disk.
+    for _ in 0..2 {
+        driver.unprepare(asked("a")).await.unwrap();
+        assert_eq!((driver.exclusive_cpus(), rig.held()), (CpuSet::new(), CpuSet::new()));
+    }
+    assert!(driver.prepare(asked("b")).await.is_err(), "what is not on disk is not answered");
     fs::remove_dir(&state).unwrap();
     fs::write(&state, kept).unwrap();
     driver.prepare(asked("b")).await.unwrap();
-    assert_eq!(rig.cdi().len(), 2, "what was left out is written");
-    driver.unprepare(asked("a")).await.unwrap();
     assert_eq!(rig.cdi(), ["numa-enforcer.io-place_claim-uid-b.json"]);
+    assert!(!read(&state).contains("uid-a"), "what was left out is written");
 }
 
 #[test]
@@ -327,7 +330,14 @@ async fn what_a_runtime_reads_can_be_read_by_all() {
     rig.has("a", object("a", 0, 2, &["web"]));
     rig.driver().prepare(asked("a")).await.unwrap();
     let path = rig.store().cdi.join("numa-enforcer.io-place_claim-uid-a.json");
-    assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o644);
+    let metadata = rig.store().metadata.unwrap().join("uid-a_place.json");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode(&path), mode(&metadata)], [0o644, 0o644]);
+    // As an umask of 077 leaves a file.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    fs::write(&path, "old").unwrap();
+    rig.driver();
+    assert_eq!(mode(&path), 0o644);
 }
 
 #[tokio::test(start_paused = true)]
@@ -363,14 +373,17 @@ async fn a_daemon_that_leaves_hands_its_claims_over() {
     let rig = Rig::new();
     rig.has("a", object("a", 1, 2, &["web"]));
     let none = ClaimSupply::default();
-    let old = rig.store().take_over(("n1", "boot"), &none).unwrap();
+    let old = rig.store().take_over(("n1", "boot"), &none, Duration::ZERO).unwrap();
     let driver = rig.started().with_lock(old.lock);
     driver.containers_known();
     let driver = Arc::new(driver);
     let answer = driver.prepare(asked("a")).await.unwrap();
-    assert!(rig.store().take_over(("n1", "boot"), &none).is_err(), "the old daemon still decides");
+    assert!(
+        rig.store().take_over(("n1", "boot"), &none, Duration::ZERO).is_err(),
+        "the old daemon still decides"
+    );
     drop(driver);
-    let new = rig.store().take_over(("n1", "boot"), &none).unwrap();
+    let new = rig.store().take_over(("n1", "boot"), &none, Duration::ZERO).unwrap();
     assert_eq!(new.ledger.claims().count(), 1);
     let next = Arc::new(rig.started().with_lock(new.lock));
     next.containers_known();
@@ -393,5 +406,20 @@ async fn cpus_that_a_container_gets_meanwhile_go_to_no_claim() {
     driver.prepare(asked("a")).await.unwrap();
     assert_eq!(driver.exclusive_cpus().len(), 2);
     assert!(driver.exclusive_cpus().is_disjoint(&chosen), "{} and {chosen}", driver.exclusive_cpus());
+    assert_eq!(rig.held(), driver.exclusive_cpus());
+}
+
+#[tokio::test(start_paused = true)]
+async fn cpus_that_a_container_gets_meanwhile_replace_no_lost_ones() {
+    let rig = Rig::new();
+    rig.has("a", object("a", 0, 4, &["web"]));
+    let driver = rig.driver();
+    driver.prepare(asked("a")).await.unwrap();
+    let had = driver.exclusive_cpus();
+    let lost: CpuSet = had.iter().take(1).collect();
+    let meanwhile = supply(&CpuSet::new()).nodes()[0].cpus.difference(&had);
+    rig.places.meanwhile.lock().unwrap().clone_from(&meanwhile);
+    rig.give(&driver, &lost).await;
+    assert_eq!(driver.exclusive_cpus(), had.difference(&lost), "{meanwhile}");
     assert_eq!(rig.held(), driver.exclusive_cpus());
 }

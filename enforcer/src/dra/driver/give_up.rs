@@ -1,4 +1,8 @@
-//! Gives up claims: their files go first, then they leave the ledger on disk and in memory.
+//! Gives up claims: their files go first, then they leave the ledger in memory and on disk.
+//!
+//! A full disk keeps no claim: the kubelet asks only when no container of it runs, and its pod would never
+//! end. What the disk still has is caught up with; a daemon that starts before that finds a claim that
+//! nothing needs, and gives it up as an orphan.
 
 use std::sync::Arc;
 
@@ -24,7 +28,7 @@ impl ClaimDriver {
     /// Gives up a claim, which may be unknown.
     ///
     /// # Errors
-    /// If that cannot be written.
+    /// If earlier decisions are not written in time.
     pub async fn unprepare(self: &Arc<Self>, claim: KubeletClaim) -> Result<(), String> {
         let answer = self.unprepare_claim(&claim).await;
         self.tally.count_unprepare(answer.is_ok());
@@ -38,35 +42,33 @@ impl ClaimDriver {
         self.state().ending.insert(uid.clone());
         let ending = EndingClaim { driver: Arc::clone(self), uid };
         let given_up = self.decision(Some(until), move |driver| {
-            let given_up = driver.give_up(&ending.uid);
+            driver.give_up(&ending.uid);
             drop(ending);
-            given_up
         });
-        given_up.await.map_err(|reason| format!("claim {}: {reason}", shown(claim)))?
+        given_up.await.map_err(|reason| format!("claim {}: {reason}", shown(claim)))
     }
 
-    fn give_up(&self, uid: &ClaimUid) -> Result<(), String> {
+    fn give_up(&self, uid: &ClaimUid) {
         self.running.give_up(uid);
-        let supply = self.newest_supply();
-        let mut next = self.state().ledger.clone();
-        if next.unprepare(uid).is_none() {
+        let mut next = self.ledger();
+        let unwritten = if next.unprepare(uid).is_some() {
+            let removed = self.store.remove(uid);
+            let is_repaired = self.settle_and_hold(&mut next);
+            let written = removed.and_then(|()| self.store.write(&next));
+            {
+                let mut state = self.state();
+                // The variables of a claim are hints, so old ones do no harm meanwhile.
+                state.is_unwritten |= is_repaired || written.is_err();
+                state.ledger = next;
+            }
+            self.tell();
+            written.err().map(|error| error.to_string())
+        } else {
             // The disk may still have it.
-            return self.catch_up(&next);
+            self.catch_up(&next).err()
+        };
+        if let Some(error) = unwritten {
+            tracing::warn!("claim {uid} is given up, and its files are not up to date: {error}");
         }
-        let repairs = next.settle(&supply);
-        let removed = self.store.remove(uid).and_then(|()| self.store.write(&next));
-        if let Err(error) = removed {
-            self.state().is_unwritten = true;
-            return Err(error.to_string());
-        }
-        self.places.hold_all(&next, &supply);
-        {
-            let mut state = self.state();
-            // The variables of a claim are hints, so old ones do no harm meanwhile.
-            state.is_unwritten |= !repairs.is_empty();
-            state.ledger = next;
-        }
-        self.tell();
-        Ok(())
     }
 }

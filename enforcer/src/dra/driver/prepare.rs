@@ -11,7 +11,7 @@ use numa_topology::{set::CpuSet, text::printable_within};
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{ClaimDriver, LIMIT, LONGEST_REASON, READ_LIMIT, shown};
+use super::{ClaimDriver, LIMIT, LONGEST_REASON, READ_LIMIT, TRIES, shown};
 use crate::{
     dra::{
         running::{CallEnd, RunningCall},
@@ -22,8 +22,6 @@ use crate::{
 
 /// Time between two tries.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Most tries to take CPUs that no container gets meanwhile.
-const TRIES: usize = 3;
 /// Why a claim is not prepared that the kubelet gives up at the same time.
 const GIVEN_UP: &str = "the kubelet has given it up meanwhile";
 
@@ -78,11 +76,7 @@ impl ClaimDriver {
         uid: &ClaimUid,
         until: Instant,
     ) -> Result<Vec<PreparedDevice>, String> {
-        let (is_known, node) = {
-            let state = self.state();
-            let known = state.ledger.claim(uid).filter(|known| !known.is_recovered());
-            (known.is_some(), state.ledger.node().to_owned())
-        };
+        let is_known = self.is_whole(uid);
         let object = match self.object(claim, until, is_known).await {
             Ok(object) => object,
             // What was given up need not be prepared again.
@@ -101,13 +95,57 @@ impl ClaimDriver {
                 return Err(format!("reading claim {}: {why}", shown(claim)));
             }
         };
+        self.prepare_object(claim, &object, (running, uid), until).await
+    }
+
+    /// Whether a claim is prepared, and known as a whole.
+    fn is_whole(&self, uid: &ClaimUid) -> bool {
+        self.state().ledger.claim(uid).is_some_and(|known| !known.is_recovered())
+    }
+
+    /// Prepares a claim of the ledger again, as the API server has it now, tried once. The error is told
+    /// beside whether the server has answered.
+    pub(super) async fn prepare_again(
+        self: &Arc<Self>,
+        claim: &KubeletClaim,
+        uid: &ClaimUid,
+    ) -> Result<(), (bool, String)> {
+        let until = Instant::now() + LIMIT;
+        let unread = |unread: UnreadClaim| (unread.is_gone(), printable_within(unread.why(), LONGEST_REASON));
+        let running = self.running.begin(uid);
+        // From here on, giving it up ends this.
+        if self.state().ledger.claim(uid).is_none() {
+            return Err((true, was_given_up(claim)));
+        }
+        let preparing = async {
+            let object = self.object(claim, until, true).await.map_err(unread)?;
+            let prepared = self.prepare_object(claim, &object, (&running, uid), until).await;
+            prepared.map(drop).map_err(|error| (true, error))
+        };
+        tokio::select! {
+            biased;
+            () = running.given_up() => Err((true, was_given_up(claim))),
+            prepared = preparing => prepared,
+        }
+    }
+
+    /// Prepares a claim as the API server has it.
+    async fn prepare_object(
+        self: &Arc<Self>,
+        claim: &KubeletClaim,
+        object: &Value,
+        (running, uid): (&RunningCall<'_>, &ClaimUid),
+        until: Instant,
+    ) -> Result<Vec<PreparedDevice>, String> {
+        let is_known = self.is_whole(uid);
+        let node = self.state().ledger.node().to_owned();
         let context = ClaimContext {
             driver: &self.settings.driver,
             pool: &node,
             uid: &claim.uid,
             missing: self.settings.missing,
         };
-        let allocation = ClaimAllocation::read(&object, &context)
+        let allocation = ClaimAllocation::read(object, &context)
             .map_err(|error| format!("claim {}: {error}", shown(claim)))?;
         let is_group = |consumer: &ClaimConsumer| matches!(consumer, ClaimConsumer::Other { .. });
         if !allocation.consumers.is_empty() && allocation.consumers.iter().all(is_group) {

@@ -206,6 +206,28 @@ async fn claims_that_nothing_knows_any_more_are_given_up_after_five_minutes_and_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_was_allocated_anew_under_its_uid_is_given_up() {
+    let rig = Rig::new();
+    let allocated = object("a", 0, 2, &["web"]);
+    let mut elsewhere = allocated.clone();
+    elsewhere["status"]["allocation"]["devices"]["results"][0]["shareID"] = json!("another");
+    let mut deallocated = allocated.clone();
+    deallocated["status"].as_object_mut().unwrap().remove("allocation");
+    for (found, is_kept) in [(&allocated, true), (&elsewhere, false), (&deallocated, false)] {
+        rig.has("a", allocated.clone());
+        let driver = rig.driver();
+        driver.prepare(asked("a")).await.unwrap();
+        rig.has("a", found.clone());
+        for _ in 0..6 {
+            driver.release_orphans(&ClaimsInUse::default()).await.unwrap();
+            sleep(Duration::from_mins(1)).await;
+        }
+        assert_eq!(driver.ledger().claims().count(), usize::from(is_kept), "{found}");
+        driver.unprepare(asked("a")).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn claims_are_kept_while_the_server_does_not_say_or_the_disk_is_full() {
     let rig = Rig::new();
     for name in ["gone", "away"] {

@@ -1,12 +1,14 @@
 //! Claims that nothing needs any more, though the kubelet never said so.
 //!
 //! Invariant: a claim is released only if it has no container in this boot, the kubelet does not hold it, the
-//! API server does not know its uid, and all of that was so for five minutes. A recovered claim has no name
-//! by which the API server could be asked: there the node alone counts.
+//! API server does not have it with this allocation, and all of that was so for five minutes. A recovered
+//! claim has no name by which the API server could be asked: there the node alone counts.
 
 use std::sync::Arc;
 
-use super::{ClaimLedger, ClaimUid, PreparedClaim};
+use serde_json::Value;
+
+use super::{ClaimLedger, ClaimUid, PreparedClaim, PreparedResult};
 
 /// Time for which a claim has to look unneeded, in seconds.
 const ORPHAN_SECONDS: u64 = 300;
@@ -18,8 +20,26 @@ pub struct OrphanEvidence {
     pub has_container: bool,
     /// Whether the kubelet holds it.
     pub is_held_by_kubelet: bool,
-    /// Whether the API server has no claim of its uid.
+    /// Whether the API server has no claim of its uid, or has it with no allocation or with another one.
     pub is_gone_from_api: bool,
+}
+
+impl PreparedClaim {
+    /// Whether this object still has the allocation that was prepared: the same devices of the driver in its
+    /// pool, by request and share. A claim may be allocated anew under the same uid.
+    pub fn is_allocated_in(&self, object: &Value, (driver, pool): (&str, &str)) -> bool {
+        let results = object.pointer("/status/allocation/devices/results").and_then(Value::as_array);
+        let text = |result: &Value, key: &str| result.get(key).and_then(Value::as_str).map(str::to_owned);
+        let own = results.into_iter().flatten().filter(|one| text(one, "driver").as_deref() == Some(driver));
+        let found = own.map(|one| {
+            let is_in_pool = text(one, "pool").as_deref() == Some(pool);
+            is_in_pool.then(|| (text(one, "request"), text(one, "device"), text(one, "shareID")))
+        });
+        let prepared = self.results.iter().map(|PreparedResult { result, .. }| {
+            Some((Some(result.request.clone()), Some(result.device.to_string()), result.share_id.clone()))
+        });
+        found.eq(prepared)
+    }
 }
 
 impl ClaimLedger {
