@@ -27,7 +27,10 @@ use numa_topology::text::with_causes;
 use serde_json::Value;
 use thiserror::Error;
 
-use crate::api_error::{ApiError, judge};
+use crate::{
+    api_error::{ApiError, judge},
+    publish::Recovery,
+};
 
 /// Media type of questions.
 pub(crate) const JSON: &str = "application/json";
@@ -58,6 +61,7 @@ pub struct ApiConnection {
     /// Time of the server at its latest answer, in seconds since 1970, and when that was; before the first
     /// one there is none.
     server_time: Mutex<Option<(i64, Instant)>>,
+    recovery: Recovery,
 }
 
 /// The account of a pod, for a server beside the API server.
@@ -126,6 +130,11 @@ impl ApiConnection {
         Some(at.saturating_add(i64::try_from(told.elapsed().as_secs()).ok()?))
     }
 
+    /// What is known of failures of the server.
+    pub(crate) fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
     /// As the account of a kubeconfig, whose server is named by a number: the static binary resolves no name.
     /// Called within a runtime.
     pub async fn of_kubeconfig(path: &Path) -> Result<Self, ConnectError> {
@@ -141,7 +150,8 @@ impl ApiConnection {
     pub fn new(mut config: Config) -> Result<Self, ConnectError> {
         config.default_retry = false;
         let client = client(&config)?;
-        Ok(Self { config, client: RwLock::new(client), is_of_pod: false, server_time: Mutex::default() })
+        let (client, server_time) = (RwLock::new(client), Mutex::default());
+        Ok(Self { config, client, is_of_pod: false, server_time, recovery: Recovery::default() })
     }
 
     /// Sends a request and reads its answer.
@@ -185,11 +195,13 @@ impl ApiConnection {
     ) -> Result<ApiAnswer, ApiError> {
         let shown = path.split('?').next().unwrap_or(path);
         let operation = format!("{verb} {shown}");
-        match self.send(&method, path, media, body).await {
+        let ended = match self.send(&method, path, media, body).await {
             Ok(answer) if answer.status.is_success() => Ok(answer),
             Ok(answer) => Err(judge(operation, verb, shown, &answer)),
             Err(none) => Err(none.of(operation, LIMIT)),
-        }
+        };
+        self.recovery.note(&ended);
+        ended
     }
 
     /// Begins a request whose answer is read in parts; every answer but success is an error.
@@ -208,11 +220,13 @@ impl ApiConnection {
                 whole(answer).await.map(Err)
             }
         };
-        match within(limit, begun).await {
+        let ended = match within(limit, begun).await {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(answer)) => Err(judge(operation, verb, shown, &answer)),
             Err(none) => Err(none.of(operation, limit)),
-        }
+        };
+        self.recovery.note(&ended);
+        ended
     }
 
     /// The answer to a question as text, if it has at most so many bytes; every answer but success is an

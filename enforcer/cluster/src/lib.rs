@@ -62,8 +62,9 @@ pub use self::{
     nodes::{NodeDaemon, Unreachable, by_node},
     pods::{DaemonPod, PodContainer, WorkloadPod},
     publish::{
-        Pace, PaceLimits, Published, PublishedKind, PublishedObject, Publisher, PublisherSettings, WriteEnd,
-        keep_lease, publish_changes, unpublished,
+        LeaseConditions, NewerEpoch, Pace, PaceLimits, Published, PublishedKind, PublishedObject, Publisher,
+        PublisherSettings, RenewalTimes, WriteEnd, daemon_life, keep_lease, notice_returns, publish_changes,
+        unpublished,
     },
     server_tls::{ServerTls, TlsFileError, TlsFiles},
     slices::{KeptFields, SlicePublisher, SliceSettings, WantedSlices, publish_slices},

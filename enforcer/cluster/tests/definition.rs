@@ -3,12 +3,18 @@
 
 #![expect(clippy::unwrap_used, reason = "only tests are here")]
 
-use enforcer_core::cluster::state::NodeState;
+use std::sync::Arc;
+
+use enforcer_cluster::{
+    ApiConnection, ApiError, NewerEpoch, Published, PublishedKind, PublishedObject, Publisher,
+};
+use enforcer_core::cluster::state::{GROUP, KIND, NodeState, PLURAL, VERSION};
 use enforcer_test_api::{ApiServer, accept, define};
 use http_body_util::BodyExt as _;
 use hyper::{Method, Request, StatusCode};
 use kube::{Client, client::Body};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 const DEFINITION: &str = include_str!("../../../deploy/helm/numa-enforcer/files/node-state-definition.yaml");
 const EXAMPLE: &str = include_str!("../../../docs/examples/plan/cluster.json");
@@ -84,4 +90,46 @@ async fn server_keeps_the_whole_state_and_refuses_wrong_ones() {
     }
     let (_, now) = accept(&client, Method::GET, &format!("{PATH}/{name}"), None).await;
     assert_eq!(now["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+}
+
+/// The server accepts no older revision, so a daemon goes on after the state of a writer that is gone.
+#[tokio::test]
+async fn daemon_goes_on_after_the_later_state_of_another_program() {
+    let Some(server) = ApiServer::start() else { return };
+    let client = server.client().await;
+    define(&client, &serde_saphyr::from_str(DEFINITION).unwrap()).await;
+    let connection = Arc::new(ApiConnection::new(server.config().await).unwrap());
+    let (_replaced, uid) = watch::channel("node-1".to_owned());
+    let newer = [(); 2].map(|()| Arc::<NewerEpoch>::default());
+    let mut daemons = newer.clone().map(|newer| {
+        let kind = PublishedKind {
+            group: GROUP.into(),
+            version: VERSION.into(),
+            plural: PLURAL.into(),
+            kind: KIND.into(),
+            own: true,
+        };
+        let publisher = Publisher::new(Arc::clone(&connection), kind, "two".into());
+        publisher.with_node_uid(uid.clone()).with_newer(newer)
+    });
+    let state = |epoch: i64, counter: i64| {
+        let mut state = example()["state"].clone();
+        state["revision"] = json!({"epoch": epoch, "counter": counter});
+        PublishedObject { content: [("state".to_owned(), state)].into_iter().collect() }
+    };
+    let [first, second] = &mut daemons;
+    let is_refused = |ended: Result<Published, ApiError>| {
+        let refused = ended.unwrap_err();
+        assert!(matches!(refused, ApiError::Refused { code: 422, .. }), "{refused}");
+    };
+    first.publish(&state(5, 0)).await.unwrap();
+    second.publish(&state(10, 0)).await.unwrap();
+    is_refused(first.publish(&state(5, 1)).await);
+    second.publish(&state(10, 1)).await.unwrap();
+    is_refused(first.publish(&state(5, 1)).await);
+    assert_eq!(newer[0].epoch(), 0, "the other one still writes");
+    is_refused(first.publish(&state(5, 1)).await);
+    assert_eq!(newer[0].epoch(), 10);
+    first.publish(&state(newer[0].epoch() + 1, 0)).await.unwrap();
+    assert_eq!(newer[1].epoch(), 0);
 }

@@ -219,6 +219,7 @@ async fn kind_that_is_not_served_is_named_and_not_asked_for_often() {
     let (states, changes) = watch::channel(Some(object(ExportedKind::Nrt, 1)));
     let (tell, mut degraded) = watch::channel(None);
     let settings = PublisherSettings {
+        after_return: Duration::ZERO,
         limits: PaceLimits::default(),
         first: Duration::ZERO,
         check: Duration::from_mins(10),

@@ -5,8 +5,8 @@
 use std::{fs, sync::Arc, time::Duration};
 
 use enforcer_cluster::{
-    ApiConnection, ApiError, PaceLimits, Published, PublishedKind, PublishedObject, Publisher,
-    PublisherSettings, keep_lease, publish_changes, unpublished,
+    ApiConnection, ApiError, LeaseConditions, PaceLimits, Published, PublishedKind, PublishedObject,
+    Publisher, PublisherSettings, RenewalTimes, keep_lease, notice_returns, publish_changes, unpublished,
 };
 use enforcer_test_api::{ApiServer, ApiStub, Fault, StubKind, accept, define};
 use hyper::{Method, StatusCode};
@@ -25,6 +25,10 @@ const PROBE: StubKind = StubKind {
 };
 /// Longest wait for what has to happen in the end, on a machine that is busy.
 const LIMIT: Duration = Duration::from_mins(2);
+/// Time between two renewals of a lease.
+const RENEWAL: Duration = Duration::from_millis(50);
+/// Time until writes after the return of the server.
+const AFTER_RETURN: Duration = Duration::from_millis(300);
 
 fn kind(own: bool) -> PublishedKind {
     PublishedKind {
@@ -43,7 +47,12 @@ fn object(count: u32) -> PublishedObject {
 
 fn settings() -> PublisherSettings {
     let limits = PaceLimits::default();
-    PublisherSettings { limits, first: Duration::ZERO, check: Duration::from_mins(10) }
+    let check = Duration::from_mins(10);
+    PublisherSettings { limits, first: Duration::ZERO, after_return: AFTER_RETURN, check }
+}
+
+fn renewals() -> RenewalTimes {
+    RenewalTimes { renewal: RENEWAL, after_return: AFTER_RETURN }
 }
 
 /// A definition of the kind, for a server.
@@ -177,6 +186,77 @@ async fn failures_of_the_server_lose_nothing_and_are_repeated_later() {
     assert!(attempts[2] - attempts[1] >= Duration::from_secs(2), "as the server asked: {attempts:?}");
 }
 
+/// The wait after so many failures would be half a minute, and the lease has one of an hour.
+#[tokio::test]
+async fn server_that_comes_back_has_state_and_lease_at_once() {
+    for fault in [
+        Fault::status(409, "Conflict"),
+        Fault::status(410, "Expired"),
+        Fault::status(500, "InternalError"),
+        Fault::Drop,
+        Fault::Slow(Duration::from_mins(10)),
+    ] {
+        let stub = ApiStub::start(&[PROBE]);
+        let connection = Arc::new(ApiConnection::new(stub.config()).unwrap());
+        stub.put(NODE, json!({"metadata": {"uid": "node-1"}}));
+        let conditions = Arc::<LeaseConditions>::default();
+        let publisher = Publisher::new(Arc::clone(&connection), kind(true), "a".into());
+        let publisher = publisher.with_lease(Arc::clone(&conditions));
+        let path = publisher.path();
+        let hour = Duration::from_hours(1);
+        let limits = PaceLimits { backoff: (hour, hour), unreachable: hour, ..PaceLimits::default() };
+        let running = Loop::start(publisher, PublisherSettings { limits, ..settings() });
+        let (unrenewed, _told) = watch::channel(None::<Degraded>);
+        let times = RenewalTimes { renewal: hour, ..renewals() };
+        let renewed = || Some(stub.object(LEASE)?["spec"]["renewTime"].clone());
+        let seen = async {
+            running.change(1);
+            until("the first lease", async || renewed().is_some()).await;
+            let first = renewed();
+            stub.fail_always(Some(fault.clone()));
+            running.change(2);
+            let reads = || stub.requests().iter().filter(|(_, text)| text.starts_with("GET")).count();
+            let before = reads();
+            until("questions that fail", async || reads() >= before + 2).await;
+            let attempts = stub.attempts().len();
+            stub.fail_always(None);
+            until("the state", async || count_in(&stub) == Some(json!(2))).await;
+            until("the lease", async || renewed() != first).await;
+            assert!(stub.attempts().len() <= attempts + 3, "{fault:?}: {:?}", stub.attempts());
+        };
+        tokio::select! {
+            never = keep_lease(&connection, "a", times, &conditions, &unrenewed) => match never {},
+            never = notice_returns(&connection, &path) => match never {},
+            ended = tokio::time::timeout(LIMIT, seen) => ended.unwrap(),
+        }
+    }
+}
+
+/// Questions are answered and writes are not: the server has too much to do.
+#[tokio::test]
+async fn writes_that_fail_alone_keep_their_waits() {
+    let stub = ApiStub::start(&[PROBE]);
+    let connection = Arc::new(ApiConnection::new(stub.config()).unwrap());
+    stub.put(NODE, json!({"metadata": {"uid": "node-1"}}));
+    let publisher = Publisher::new(Arc::clone(&connection), kind(true), "a".into());
+    let path = publisher.path();
+    let hour = Duration::from_hours(1);
+    let limits = PaceLimits { backoff: (hour, hour), ..PaceLimits::default() };
+    let running = Loop::start(publisher, PublisherSettings { limits, ..settings() });
+    stub.fail_writes([Fault::status(500, "InternalError")]);
+    running.change(1);
+    let reads = || stub.requests().iter().filter(|(_, text)| text.contains(PATH)).count();
+    let seen = async {
+        until("a question", async || reads() >= 2).await;
+        tokio::time::sleep(AFTER_RETURN * 4).await;
+        assert_eq!((stub.attempts().len(), count_in(&stub)), (1, None));
+    };
+    tokio::select! {
+        never = notice_returns(&connection, &path) => match never {},
+        ended = tokio::time::timeout(LIMIT, seen) => ended.unwrap(),
+    }
+}
+
 #[tokio::test]
 async fn answer_that_was_lost_is_no_second_change() {
     let stub = ApiStub::start(&[PROBE]);
@@ -298,10 +378,10 @@ async fn refused_token_is_read_again_at_once() {
 async fn object_names_the_lease_beside_it_and_the_boot_of_its_machine() {
     let stub = ApiStub::start(&[PROBE]);
     for (publisher, expected) in [
-        (stub_publisher(&stub, false).with_lease().with_boot("b".into()), Value::Null),
+        (stub_publisher(&stub, false).with_lease(Arc::default()).with_boot("b".into()), Value::Null),
         (stub_publisher(&stub, true), Value::Null),
         (
-            stub_publisher(&stub, true).with_lease().with_boot("b".into()),
+            stub_publisher(&stub, true).with_lease(Arc::default()).with_boot("b".into()),
             json!({"numa-enforcer.io/boot-id": "b", "numa-enforcer.io/lease-namespace": "default"}),
         ),
     ] {
@@ -312,12 +392,16 @@ async fn object_names_the_lease_beside_it_and_the_boot_of_its_machine() {
     }
 }
 
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/numa-enforcer-a";
+
 #[tokio::test]
 async fn lease_is_renewed_and_a_refusal_is_named() {
-    const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases/numa-enforcer-a";
-    let stub = ApiStub::start(&[]);
+    let stub = ApiStub::start(&[PROBE]);
     let connection = ApiConnection::new(stub.config()).unwrap();
     let (degraded, mut told) = watch::channel(None::<Degraded>);
+    let conditions = Arc::new(LeaseConditions::default());
+    let mut publisher = stub_publisher(&stub, true).with_lease(Arc::clone(&conditions));
+    publisher.publish(&object(1)).await.unwrap();
     stub.fail_always(Some(Fault::status(403, "Forbidden")));
     let seen = async {
         told.changed().await.unwrap();
@@ -330,7 +414,7 @@ async fn lease_is_renewed_and_a_refusal_is_named() {
         assert_eq!(*told.borrow(), None);
     };
     tokio::select! {
-        never = keep_lease(&connection, "a", Duration::from_millis(50), &degraded) => match never {},
+        never = keep_lease(&connection, "a", renewals(), &conditions, &degraded) => match never {},
         ended = tokio::time::timeout(LIMIT, seen) => ended.unwrap(),
     }
     let lease = stub.object(LEASE).unwrap();
@@ -341,4 +425,44 @@ async fn lease_is_renewed_and_a_refusal_is_named() {
     let renewed = lease["spec"]["renewTime"].as_str().unwrap();
     assert_eq!(renewed.len(), "2026-11-28T05:00:00.000000Z".len(), "{renewed}");
     assert!(stub.writes() >= 1);
+}
+
+/// A state that cannot be replaced is not to look alive.
+#[tokio::test]
+async fn lease_is_not_renewed_while_states_are_refused() {
+    let stub = ApiStub::start(&[PROBE]);
+    let connection = ApiConnection::new(stub.config()).unwrap();
+    let (degraded, mut told) = watch::channel(None::<Degraded>);
+    let conditions = Arc::new(LeaseConditions::default());
+    let mut publisher = stub_publisher(&stub, true).with_lease(Arc::clone(&conditions));
+    let renewed = || Some(stub.object(LEASE)?["spec"]["renewTime"].clone());
+    let keeping = keep_lease(&connection, "a", renewals(), &conditions, &degraded);
+    let seen = async {
+        tokio::time::sleep(RENEWAL * 4).await;
+        assert_eq!(renewed(), None, "the state there is not one of this daemon");
+        publisher.publish(&object(1)).await.unwrap();
+        until("a lease", async || renewed().is_some()).await;
+        for code in [422, 403] {
+            stub.fail_writes([Fault::status(code, "Refused")]);
+            // A renewal may take the fault instead.
+            while publisher.publish(&object(2)).await.is_ok() {
+                stub.fail_writes([Fault::status(code, "Refused")]);
+                publisher.publish(&object(1)).await.ok();
+            }
+            let reason = told.wait_for(|entry| {
+                entry.as_ref().is_some_and(|entry| entry.reason.contains("the last state was refused"))
+            });
+            reason.await.unwrap();
+            let last = renewed();
+            tokio::time::sleep(RENEWAL * 4).await;
+            assert_eq!(renewed(), last, "{code}");
+            publisher.publish(&object(1)).await.unwrap();
+            until("a newer renewal", async || renewed() != last).await;
+            told.wait_for(Option::is_none).await.unwrap();
+        }
+    };
+    tokio::select! {
+        never = keeping => match never {},
+        ended = tokio::time::timeout(LIMIT, seen) => ended.unwrap(),
+    }
 }

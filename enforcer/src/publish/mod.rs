@@ -21,6 +21,7 @@
 //! [`predictions`] compares what the node does with what its states predict.
 //! With `cluster.feature_file`, [`features`] writes what of a state stays as it is.
 
+mod capacity;
 mod events;
 mod features;
 mod observe;
@@ -36,9 +37,9 @@ pub(crate) use self::{
     session::jitter,
 };
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{collections::BTreeMap, io, sync::Arc, time::Instant};
 
-use enforcer_cluster::{EventTally, PublishedObject, WatchedPods};
+use enforcer_cluster::{EventTally, LeaseConditions, NewerEpoch, PublishedObject, WatchedPods};
 use enforcer_core::{
     cluster::{events::StateFacts, exported::ExportedKind},
     policy::{ClusterSettings, KubeletSettings},
@@ -58,8 +59,10 @@ use crate::{
 };
 
 /// What states are made from beside the node itself.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct ClusterAnswers {
+    /// When the node's object was asked for; `None` if no server was asked.
+    asked_at: Option<Instant>,
     /// Uid of the node's object.
     node_uid: String,
     /// Version of the kubelet in the node's object.
@@ -93,6 +96,11 @@ impl ClusterAnswers {
     fn version_of(&self, kubelet: &RunningKubelet) -> Option<&str> {
         let is_of_process = self.reported_at? >= kubelet.started_at?;
         Some(self.version.as_str()).filter(|version| is_of_process && !version.is_empty())
+    }
+
+    /// Whether these answers say the same as others, which were asked for at another time.
+    fn says_the_same(&self, other: &Self) -> bool {
+        *other == Self { asked_at: other.asked_at, ..self.clone() }
     }
 
     /// The answer of this process.
@@ -149,6 +157,8 @@ pub(crate) fn publish_node(
     let (made, published): (Vec<_>, Vec<_>) =
         cluster.also_publish.iter().map(|kind| exported_object(*kind, &mut missing)).unzip();
     let outdated = Arc::new(Notify::new());
+    let lease = Arc::<LeaseConditions>::default();
+    let newer = Arc::<NewerEpoch>::default();
     let (mut of_predictions, mut of_claims) = (None, None);
     let events = cluster.events.then(|| {
         let (unwritten, no_events) = watch::channel(None);
@@ -167,6 +177,8 @@ pub(crate) fn publish_node(
         host: host.clone(),
         kubelet: kubelet.clone(),
         outdated: Arc::clone(&outdated),
+        lease: Arc::clone(&lease),
+        newer: Arc::clone(&newer),
     };
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let told = session::SessionOutput { answers, pods, unpublished, unwatched, unrenewed, events };
@@ -184,6 +196,9 @@ pub(crate) fn publish_node(
         placed,
         is_beside_engine: false,
         outdated,
+        lease,
+        newer,
+        offered: capacity::OfferedDevices::default(),
         features: writer,
         predictions: Some(predictions::PredictionWatch::new(Arc::clone(&predictions), of_predictions)),
     };

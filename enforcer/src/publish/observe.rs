@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use enforcer_cluster::{PublishedObject, WatchedPods, send_if_different};
+use enforcer_cluster::{LeaseConditions, NewerEpoch, PublishedObject, WatchedPods, send_if_different};
 use enforcer_core::{
     cluster::{
         exported::{ExportInputs, ExportedKind, ReservedAmounts},
@@ -34,7 +34,13 @@ use numa_topology::{Topology, degraded::Degraded};
 use serde_json::Map;
 use tokio::sync::{Notify, watch};
 
-use super::{ClusterAnswers, MadeObject, features::FeatureWriter, predictions::PredictionWatch, process_of};
+use super::{
+    ClusterAnswers, MadeObject,
+    capacity::{CapacityAge, OfferedDevices},
+    features::FeatureWriter,
+    predictions::PredictionWatch,
+    process_of,
+};
 use crate::{
     engine::{LedgerSnapshot, SharedLedger},
     serve::Latest,
@@ -72,11 +78,20 @@ pub(super) struct NodeObserver {
     pub(super) is_beside_engine: bool,
     /// Asks for newer answers.
     pub(super) outdated: Arc<Notify>,
+    /// Is told of each look.
+    pub(super) lease: Arc<LeaseConditions>,
+    /// The epoch that states have to exceed.
+    pub(super) newer: Arc<NewerEpoch>,
+    /// Devices of the looks before.
+    pub(super) offered: OfferedDevices,
     /// The feature file, if one is written.
     pub(super) features: Option<FeatureWriter>,
     /// Compares states with those before, in a daemon.
     pub(super) predictions: Option<PredictionWatch>,
 }
+
+/// What this daemon has given to containers, and what it measures of them.
+type OwnMeasures<'a> = (&'a LedgerSnapshot, Option<MeasuredLocality>);
 
 /// What changes with the kubelet's process and the machine, and not with pods.
 pub(super) struct Surroundings {
@@ -141,6 +156,7 @@ impl NodeObserver {
         let mut source: Option<NodeStateSource> = None;
         let mut surroundings: Option<Surroundings> = None;
         let (mut stamps, mut asked, mut searched) = (None, Instant::now(), Instant::now());
+        let mut exceeded = self.newer.epoch();
         let (mut locality, start) = (LocalitySteps::default(), Instant::now());
         let (mut granted, mut engine) = self.placed.snapshot();
         while !states.is_closed() {
@@ -167,19 +183,31 @@ impl NodeObserver {
                 };
             }
             let grants = self.placed.stamp();
-            let is_due = has_changed || is_pod_news || grants != granted || asked.elapsed() >= ASK;
+            let newer = self.newer.epoch();
+            let is_due = has_changed
+                || is_pod_news
+                || grants != granted
+                || newer != exceeded
+                || asked.elapsed() >= ASK;
             if grants != granted {
                 (granted, engine) = self.placed.snapshot();
             }
             if let Some(around) = surroundings.as_ref().filter(|_| is_due) {
                 (stamps, asked) = (now, Instant::now());
                 let source = source.get_or_insert_with(|| answer.new_states());
-                let api = in_api(&answer, &known);
+                if newer != exceeded {
+                    source.continue_after(newer);
+                    exceeded = newer;
+                }
                 let measured = self.turns.as_ref().and_then(|turns| {
                     locality.note(&turns.borrow().as_ref()?.audit.workloads, start.elapsed())
                 });
                 let ours = (&engine, measured);
-                tell(degraded, self.observe(source, around, (&api, ours), states, exports).err());
+                let observed = self.observe(source, around, ((&answer, &known), ours), states, exports);
+                if observed.is_ok() {
+                    self.lease.note_look();
+                }
+                tell(degraded, observed.err());
             }
             thread::sleep(LOOK);
         }
@@ -190,13 +218,14 @@ impl NodeObserver {
         &mut self,
         source: &mut NodeStateSource,
         around: &Surroundings,
-        (api, (engine, measured)): (&NodeInApi, (&LedgerSnapshot, Option<MeasuredLocality>)),
+        ((answer, pods), (engine, measured)): ((&ClusterAnswers, &WatchedPods), OwnMeasures<'_>),
         states: &watch::Sender<Option<PublishedObject>>,
         exports: &[MadeObject],
     ) -> Result<(), String> {
         let observation = observe_node(&self.kubelet, &around.machine, &around.settings.profile);
         let mut inexact = around.settings.inexact.clone();
         let now = Instant::now();
+        let api = &self.current_api(answer, pods, &observation, now);
         inexact.extend(self.predictions.as_ref().and_then(|predictions| predictions.doubt(now)));
         let inputs = around.inputs(&observation, api, (engine.as_part(), measured), &inexact);
         let mut state = source.observe(inputs).map_err(|fault| fault.to_string())?;
@@ -222,6 +251,26 @@ impl NodeObserver {
             }
         }
         Ok(())
+    }
+
+    /// What the API says, without a number of devices that may be older than the devices.
+    fn current_api(
+        &mut self,
+        answer: &ClusterAnswers,
+        pods: &WatchedPods,
+        observation: &NodeObservation,
+        now: Instant,
+    ) -> NodeInApi {
+        if let Some(offered) = observation.offered.content() {
+            self.offered.note(&offered.devices, now);
+        }
+        let age = self.offered.age(answer.asked_at, now);
+        if age == CapacityAge::Outdated {
+            self.outdated.notify_one();
+        }
+        let api = in_api(answer, pods);
+        let device_capacity = api.device_capacity.filter(|_| age == CapacityAge::Current);
+        NodeInApi { device_capacity, ..api }
     }
 
     /// The node now, without a past.
@@ -253,11 +302,11 @@ impl NodeObserver {
     ) -> Result<Surroundings, String> {
         let (machine, _) = read_topology(&self.host).map_err(|error| error.to_string())?;
         let mut process = settings::find(&self.host, &self.kubelet);
-        // The time of its start is derived from the clock, which may be set: it is read once.
+        // The time of its start is derived from the clock, which may be set: it is published as it was first.
         if let (Ok(now), Some(Surroundings { process: Ok(before), .. })) = (&process, before)
             && process_of(now) == process_of(before)
         {
-            process = Ok(before.clone());
+            process = Ok(now.as_before(before));
         }
         let files = process.as_ref().ok().map(|kubelet| settings::read_files(&self.host, kubelet));
         let version = process.as_ref().ok().and_then(|kubelet| answer.version_of(kubelet));

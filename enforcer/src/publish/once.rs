@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow};
-use enforcer_cluster::{ApiConnection, PublishedKind, PublishedObject, Publisher, WatchedPods};
+use anyhow::{Context as _, anyhow, bail};
+use enforcer_cluster::{ApiConnection, PublishedKind, PublishedObject, Publisher, WatchedPods, daemon_life};
 use enforcer_core::{
     cluster::{
+        age::DaemonLife,
         exported::ExportedKind,
         state::{GROUP, KIND, PLURAL, VERSION},
     },
@@ -22,9 +23,11 @@ use tokio::{
 };
 
 use super::{
-    ClusterAnswers, node_name,
+    ClusterAnswers,
+    capacity::OfferedDevices,
+    node_name,
     observe::{NodeObserver, ReadNode},
-    session::ClusterSession,
+    session::{ClusterSession, of_boot},
 };
 use crate::engine::SharedLedger;
 
@@ -64,6 +67,7 @@ impl WrittenObject {
 /// A node that was read once.
 pub(crate) struct NodeOnce {
     node: String,
+    host: HostRoot,
     read: ReadNode,
     cluster: Option<AskedCluster>,
 }
@@ -81,7 +85,7 @@ impl NodeOnce {
     /// The machine cannot be read, or exceeds the limits of a state.
     pub(crate) fn read(host: &HostRoot, policy: &Policy) -> anyhow::Result<Self> {
         let read = read(host, policy, &ClusterAnswers::default(), &WatchedPods::Unknown)?;
-        Ok(Self { node: node_name(host, &policy.cluster), read, cluster: None })
+        Ok(Self { node: node_name(host, &policy.cluster), host: host.clone(), read, cluster: None })
     }
 
     /// Asks the API server for what only it knows, and reads the node.
@@ -97,11 +101,13 @@ impl NodeOnce {
             host: host.clone(),
             kubelet: policy.kubelet.clone(),
             outdated: Arc::new(Notify::new()),
+            lease: Arc::default(),
+            newer: Arc::default(),
         };
         let (connection, answers, pods) =
             runtime.block_on(session.ask_once()).map_err(|error| anyhow!(error))?;
         let read = read(host, policy, &answers, &pods)?;
-        Ok(Self { node, read, cluster: Some(AskedCluster { runtime, connection }) })
+        Ok(Self { node, host: host.clone(), read, cluster: Some(AskedCluster { runtime, connection }) })
     }
 
     /// Name of the node.
@@ -136,14 +142,27 @@ impl NodeOnce {
     /// Writes the object if the cluster has another one; whether it was written.
     ///
     /// # Errors
-    /// As [`Self::both`], or a refusal.
+    /// As [`Self::both`], a refusal, or a daemon of the cluster that publishes the state by itself.
     pub(crate) fn write(&self, object: WrittenObject) -> anyhow::Result<bool> {
-        let (live, now) = self.both(object)?;
-        if live.as_ref() == Some(&now) {
+        let AskedCluster { runtime, connection } = self.asked()?;
+        let mut publisher = self.publisher(object)?;
+        let live = runtime.block_on(publisher.read())?;
+        if let Some(live) = live.as_ref().filter(|_| object == WrittenObject::Own) {
+            // A newer epoch would silence that daemon.
+            let life = runtime.block_on(daemon_life(connection, &self.node, live));
+            if life.context("it is not known whether a daemon publishes this node; nothing is written")?
+                == DaemonLife::Alive
+            {
+                let node = &self.node;
+                bail!("a daemon that publishes node {node} has renewed its lease; nothing is written");
+            }
+            publisher = of_boot(publisher.with_annotations_of(live), &self.host);
+        }
+        if live.map(comparable) == Some(comparable(self.object(object)?)) {
             return Ok(false);
         }
         let content = self.content(object)?;
-        self.asked()?.runtime.block_on(self.publisher(object)?.publish(&content))?;
+        runtime.block_on(publisher.publish(&content))?;
         Ok(true)
     }
 
@@ -179,6 +198,9 @@ fn read(
         placed: SharedLedger::default(),
         is_beside_engine: policy.nri.enabled && policy.nri.place && policy.mode == Mode::Enforce,
         outdated,
+        lease: Arc::default(),
+        newer: Arc::default(),
+        offered: OfferedDevices::default(),
         features: None,
         predictions: None,
     };

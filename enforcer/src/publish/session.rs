@@ -1,8 +1,9 @@
 //! What the daemon asks the API server and the kubelet's own server, and the publishing itself.
 //!
 //! The node's object is read at the start and then every [`REFRESH`]; the kubelet's configuration with it.
-//! Until the first answer, the server is asked again after [`RETRY`], and after
-//! that also when another process of the kubelet runs.
+//! Until the first answer, the server is asked again after [`RETRY`], and after that also while the answers
+//! are older than what they describe: another process of the kubelet runs, or other devices are there. These
+//! questions become ever more rare too, because the kubelet may be unable to write the object.
 
 use std::{
     convert::Infallible,
@@ -10,14 +11,14 @@ use std::{
     net::SocketAddr,
     path::PathBuf,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use enforcer_act::actuator::read_boot_id;
 use enforcer_cluster::{
-    ApiConnection, ApiError, Backoff, ClusterNode, KubeletServer, PaceLimits, PublishedObject, Publisher,
-    PublisherSettings, WatchLimits, WatchedPods, fetch_configz, keep_lease, publish_changes,
-    send_if_different, unpublished, watch_pods,
+    ApiConnection, ApiError, Backoff, ClusterNode, KubeletServer, LeaseConditions, NewerEpoch, PaceLimits,
+    PublishedObject, Publisher, PublisherSettings, RenewalTimes, WatchLimits, WatchedPods, fetch_configz,
+    keep_lease, notice_returns, publish_changes, send_if_different, unpublished, watch_pods,
 };
 use enforcer_core::{
     cluster::{events::StateFacts, state::PLURAL},
@@ -46,8 +47,8 @@ use super::{
 const REFRESH: Duration = Duration::from_mins(5);
 /// First and longest time between two tries for the first answer.
 const RETRY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_mins(1));
-/// Time that a kubelet that starts has for its own beginning before it is asked.
-const SETTLE: Duration = Duration::from_secs(2);
+/// Part of a wait that differs from node to node.
+const SPREAD: f64 = 0.25;
 /// Time between two looks whether another program changed the object.
 const CHECK: Duration = Duration::from_mins(5);
 /// Time between two signs of life: of three, two may fail before readers take the daemon as ended.
@@ -56,6 +57,8 @@ const RENEWAL: Duration = Duration::from_secs(20);
 const UNKNOWN: &str = "the cluster does not know the state of this node";
 /// Milliseconds within which daemons of a cluster that start at once write.
 const JITTER_MS: u64 = 30_000;
+/// Milliseconds within which daemons write after the server has come back.
+const AFTER_RETURN_MS: u64 = 900;
 /// Port of a kubelet that is not configured otherwise.
 const KUBELET_PORT: u16 = 10_250;
 
@@ -88,7 +91,7 @@ impl NoAnswers {
 }
 
 /// The same publisher, which names the boot of this machine if that can be read.
-fn of_boot(publisher: Publisher, host: &HostRoot) -> Publisher {
+pub(super) fn of_boot(publisher: Publisher, host: &HostRoot) -> Publisher {
     match read_boot_id(host) {
         Some(boot_id) => publisher.with_boot(boot_id),
         None => publisher,
@@ -103,6 +106,10 @@ pub(super) struct ClusterSession {
     pub(super) kubelet: KubeletSettings,
     /// The answers are of an earlier process of the kubelet.
     pub(super) outdated: Arc<Notify>,
+    /// What the observer and the publisher say about the lease.
+    pub(super) lease: Arc<LeaseConditions>,
+    /// The epoch that states have to exceed.
+    pub(super) newer: Arc<NewerEpoch>,
 }
 
 /// Where a session tells what it hears.
@@ -141,7 +148,8 @@ impl ClusterSession {
             }
         };
         let publisher = Publisher::new(Arc::clone(&connection), WrittenObject::Own.kind(), self.node.clone());
-        let publisher = of_boot(publisher.with_lease(), &self.host);
+        let publisher = of_boot(publisher.with_lease(Arc::clone(&self.lease)), &self.host)
+            .with_newer(Arc::clone(&self.newer));
         let first = loop {
             match self.first_answers(&connection, &publisher).await {
                 Ok(first) => break first,
@@ -157,8 +165,13 @@ impl ClusterSession {
         let (node_uid, owner) = watch::channel(first.node_uid.clone());
         let publisher = publisher.with_node_uid(owner.clone());
         answers.send_replace(Some(first));
-        let settings =
-            PublisherSettings { limits: PaceLimits::default(), first: Duration::ZERO, check: CHECK };
+        let after_return = jitter(&self.node, AFTER_RETURN_MS);
+        let settings = PublisherSettings {
+            limits: PaceLimits::default(),
+            first: Duration::ZERO,
+            after_return,
+            check: CHECK,
+        };
         // They end with this function.
         let mut others = JoinSet::new();
         for ChangingObject { kind, objects, unpublished } in exports {
@@ -178,25 +191,38 @@ impl ClusterSession {
             output.start(inputs, Arc::clone(&connection), &mut others);
         }
         let refreshing = async {
+            let mut again = Backoff::new(RETRY);
             loop {
                 tokio::select! {
                     // Nodes that were without a server together do not stay in step.
                     () = sleep(REFRESH + jitter(&self.node, JITTER_MS)) => {}
-                    () = self.outdated.notified() => sleep(SETTLE).await,
+                    () = self.outdated.notified() => sleep(self.spread(again.next_wait())).await,
                 }
+                let asked_at = Instant::now();
                 // Until the server answers again, what it said last counts.
                 if let Ok(node) = connection.node(&self.node).await {
                     send_if_different(&node_uid, node.uid.clone());
-                    answers.send_replace(Some(self.answers(&connection, node, epoch).await));
+                    let newest = self.answers(&connection, node, asked_at, epoch).await;
+                    if self.is_outdated(&newest) {
+                        self.outdated.notify_one();
+                    } else {
+                        again.reset();
+                    }
+                    replace(&answers, newest);
                 }
             }
         };
+        let path = publisher.path();
+        let renewals = RenewalTimes { renewal: RENEWAL, after_return };
         tokio::select! {
             never = refreshing => { let _: Infallible = never; }
             never = watch_pods(&connection, &self.node, WatchLimits::default(), &pods, &unwatched) => {
                 let _: Infallible = never;
             }
-            never = keep_lease(&connection, &self.node, RENEWAL, &unrenewed) => {
+            never = notice_returns(&connection, &path) => {
+                let _: Infallible = never;
+            }
+            never = keep_lease(&connection, &self.node, renewals, &self.lease, &unrenewed) => {
                 let _: Infallible = never;
             }
             () = publish_changes(publisher, states, settings, &degraded) => {}
@@ -223,6 +249,17 @@ impl ClusterSession {
         Ok((connection, answers, known))
     }
 
+    /// This wait and a part of it that differs from node to node.
+    fn spread(&self, wait: Duration) -> Duration {
+        let most = wait.mul_f64(SPREAD).as_millis();
+        wait + jitter(&self.node, u64::try_from(most).unwrap_or(u64::MAX).max(1))
+    }
+
+    /// Whether the answers are of an earlier process of the kubelet than the one that runs.
+    fn is_outdated(&self, answers: &ClusterAnswers) -> bool {
+        settings::find(&self.host, &self.kubelet).is_ok_and(|kubelet| answers.is_outdated(&kubelet))
+    }
+
     async fn connect(&self) -> Result<ApiConnection, String> {
         let connection = ApiConnection::of_account(self.kubeconfig.as_deref()).await;
         connection.map_err(|error| error.to_string())
@@ -233,6 +270,7 @@ impl ClusterSession {
         connection: &ApiConnection,
         publisher: &Publisher,
     ) -> Result<ClusterAnswers, NoAnswers> {
+        let asked_at = Instant::now();
         let node = connection.node(&self.node).await?;
         let boot_id = read_boot_id(&self.host).unwrap_or_default();
         if ![&node.boot_id, &boot_id].into_iter().any(String::is_empty) && node.boot_id != boot_id {
@@ -241,16 +279,23 @@ impl ClusterSession {
         let published = publisher.read().await?;
         let epoch = published.as_ref().and_then(|object| object.pointer("/state/revision/epoch")?.as_i64());
         let facts = published.as_ref().and_then(|object| facts_of_node(object, &node.uid));
-        let answers = self.answers(connection, node, epoch.unwrap_or(0)).await;
+        let answers = self.answers(connection, node, asked_at, epoch.unwrap_or(0)).await;
         Ok(ClusterAnswers { published: facts, ..answers })
     }
 
-    async fn answers(&self, connection: &ApiConnection, node: ClusterNode, epoch: i64) -> ClusterAnswers {
+    async fn answers(
+        &self,
+        connection: &ApiConnection,
+        node: ClusterNode,
+        asked_at: Instant,
+        epoch: i64,
+    ) -> ClusterAnswers {
         let (configz, no_configz) = match self.configz(connection, &node).await {
             Ok(answered) => (answered, None),
             Err(reason) => (None, Some(reason)),
         };
         ClusterAnswers {
+            asked_at: Some(asked_at),
             node_uid: node.uid,
             version: node.kubelet_version,
             reported_at: node.reported_at,
@@ -293,6 +338,15 @@ impl ClusterSession {
     }
 }
 
+/// Replaces the answers; their receivers are woken only for others.
+fn replace(answers: &watch::Sender<Option<ClusterAnswers>>, newest: ClusterAnswers) {
+    answers.send_if_modified(|last| {
+        let differs = !last.as_ref().is_some_and(|last| last.says_the_same(&newest));
+        *last = Some(newest);
+        differs
+    });
+}
+
 /// What a published object says of the node with this uid; a node may have been replaced under its name.
 fn facts_of_node(object: &Value, node_uid: &str) -> Option<StateFacts> {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array)?;
@@ -318,6 +372,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn answers_that_say_the_same_wake_no_receiver() {
+        let (answers, mut received) = watch::channel(None);
+        let said = |version: &str| ClusterAnswers {
+            asked_at: Some(Instant::now()),
+            version: version.into(),
+            ..ClusterAnswers::default()
+        };
+        replace(&answers, said("v1.36.2"));
+        let first = received.borrow_and_update().clone().unwrap().asked_at;
+        let again = said("v1.36.2");
+        replace(&answers, again.clone());
+        assert!(!received.has_changed().unwrap());
+        assert_eq!(received.borrow().clone().unwrap().asked_at, again.asked_at, "it is known how old it is");
+        assert!(again.asked_at >= first);
+        replace(&answers, said("v1.36.3"));
+        assert!(received.has_changed().unwrap());
+    }
 
     #[test]
     fn settings_of_another_node_of_this_name_are_not_those_of_before() {

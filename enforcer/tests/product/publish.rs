@@ -217,6 +217,36 @@ fn feature_file_is_there_while_the_daemon_runs() {
     assert_eq!(fs::read_dir(&features).unwrap().count(), 0, "the file goes with the daemon");
 }
 
+/// A kubelet that cannot write its object: the daemon asks for it ever more rarely.
+#[test]
+fn node_that_stays_outdated_is_asked_for_ever_more_rarely() {
+    if !geteuid().is_root() {
+        return;
+    }
+    let cluster = StubbedNode::start();
+    cluster.write_cpus("0", &json!({}));
+    let _daemon = Daemon::start_on("127.0.0.1:0", &cluster.lines());
+    let until = Instant::now() + PATIENCE;
+    let asked = loop {
+        let asked: Vec<Instant> = cluster
+            .stub
+            .requests()
+            .into_iter()
+            .filter(|(_, text)| *text == format!("GET {}", StubbedNode::OBJECT))
+            .map(|(at, _)| at)
+            .collect();
+        if asked.len() >= 4 {
+            break asked;
+        }
+        assert!(Instant::now() < until, "{asked:?}");
+        thread::sleep(Duration::from_millis(50));
+    };
+    let waits: Vec<Duration> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    for (wait, least) in waits.iter().zip([2, 4, 8]) {
+        assert!(*wait >= Duration::from_secs(least), "{waits:?}");
+    }
+}
+
 /// One configuration on several hosts would let them write one object in turns.
 #[test]
 fn node_that_is_another_machine_is_not_published() {

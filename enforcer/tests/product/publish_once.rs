@@ -278,6 +278,35 @@ fn failures_are_named_and_end_with_2() {
     assert!(absent.stderr.contains("absent"), "{}", absent.stderr);
 }
 
+/// A state with a later epoch would silence a daemon that the control socket does not show.
+#[test]
+fn state_of_a_daemon_that_lives_is_not_replaced() {
+    let node = Node::new("");
+    let stub = cluster(&node);
+    fs::remove_file(node.path("kubelet/memory_manager_state")).unwrap();
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/prod/leases/numa-enforcer-node-1597";
+    let annotations =
+        json!({"numa-enforcer.io/lease-namespace": "prod", "numa-enforcer.io/boot-id": "an earlier one"});
+    let state = json!({"revision": {"epoch": 4_000_000_000_000_000_000_i64, "counter": 1}});
+    let object = json!({"metadata": {"name": NODE, "annotations": annotations}, "state": state});
+    stub.put(OWN, object.clone());
+    let renewed = |time: &str| json!({"spec": {"renewTime": time, "leaseDurationSeconds": 60}});
+    stub.put(lease, renewed("2099-01-01T00:00:00.000000Z"));
+    let refused = node.publish(&[]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("has renewed its lease; nothing is written"), "{}", refused.stderr);
+    assert_eq!(stub.object(OWN).unwrap()["state"], state);
+
+    stub.put(lease, renewed("2020-01-01T00:00:00.000000Z"));
+    let written = node.publish(&[]);
+    assert_eq!(written.stdout, "numanodestates/node-1597: written\n", "{}", written.stderr);
+    let now = stub.object(OWN).unwrap();
+    assert!(now["state"]["revision"]["epoch"].as_i64() > state["revision"]["epoch"].as_i64(), "{now}");
+    let kept = &now["metadata"]["annotations"];
+    assert_eq!(kept["numa-enforcer.io/lease-namespace"], "prod", "{now}");
+    assert_ne!(kept["numa-enforcer.io/boot-id"], "an earlier one", "{now}");
+}
+
 /// The stub has no definition of the second kind.
 #[test]
 fn daemon_publishes_objects_of_other_schedulers_beside_its_own() {

@@ -5,9 +5,13 @@
 //! daemon, as the kubelet has one for its node; readers compare its time with their own.
 //!
 //! Invariants: one write at most between two renewals, whatever the server answers. A lease that cannot be
-//! written delays nothing else, and is named.
+//! written delays nothing else, and is named. It is renewed only while the state beside it is true
+//! ([`LeaseConditions`]).
 
-use std::{convert::Infallible, time::Duration};
+use std::{
+    convert::Infallible,
+    time::{Duration, Instant},
+};
 
 use hyper::Method;
 use jiff::Timestamp;
@@ -15,10 +19,15 @@ use numa_topology::degraded::Degraded;
 use serde_json::json;
 use tokio::{sync::watch::Sender, time::sleep};
 
-use super::publisher::FIELD_MANAGER;
+use super::{
+    conditions::{LeaseConditions, Unrenewable},
+    outage::Returns,
+    publisher::FIELD_MANAGER,
+};
 use crate::{
     api_error::ApiError,
     connection::{APPLY, ApiConnection},
+    newest::send_if_different,
     objects::LEASE_PREFIX,
 };
 
@@ -27,22 +36,48 @@ const DURATION_S: u64 = 60;
 /// Effect of a lease that is not renewed.
 const EFFECT: &str = "readers of the node's state take it as that of a daemon that has ended";
 
-/// Renews the lease of a node's daemon, at once and then every `renewal`. `degraded` is set while it cannot.
+/// Longest time between two looks at the conditions of a lease that is not renewed.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Times of the renewals of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RenewalTimes {
+    /// Time between two.
+    pub renewal: Duration,
+    /// Time until the next one after the server has come back, which differs from node to node.
+    pub after_return: Duration,
+}
+
+/// Renews the lease of a node's daemon, as soon as the conditions hold and then again and again. `degraded` is
+/// set while it cannot, or they no longer hold.
 pub async fn keep_lease(
     connection: &ApiConnection,
     node: &str,
-    renewal: Duration,
+    RenewalTimes { renewal, after_return }: RenewalTimes,
+    conditions: &LeaseConditions,
     degraded: &Sender<Option<Degraded>>,
 ) -> Infallible {
+    let mut returns = Returns::of(connection);
     loop {
-        let ended = renew(connection, node).await;
-        let entry = ended.err().map(|error| Degraded::new("publish:lease", error.to_string(), EFFECT));
-        degraded.send_if_modified(|now| {
-            let differs = *now != entry;
-            *now = entry;
-            differs
-        });
-        sleep(renewal).await;
+        returns.forget();
+        let (reason, wait) = match conditions.check(Instant::now()) {
+            Ok(()) => tokio::select! {
+                renewed = renew(connection, node) => (renewed.err().map(|error| error.to_string()), renewal),
+                // An answer to a request of before may never come.
+                () = returns.next() => {
+                    sleep(after_return).await;
+                    continue;
+                }
+            },
+            Err(Unrenewable::NotYet) => (None, LOOK.min(renewal)),
+            Err(Unrenewable::Fault(reason)) => (Some(reason), LOOK.min(renewal)),
+        };
+        let entry = reason.map(|reason| Degraded::new("publish:lease", reason, EFFECT));
+        send_if_different(degraded, entry);
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = returns.next() => sleep(after_return.min(wait)).await,
+        }
     }
 }
 

@@ -10,17 +10,28 @@
 //! Invariants: fields of another manager are taken over only in kinds of the project's own group. A failure
 //! has a name ([`unpublished`]) and never stops the daemon: it goes on without an API server.
 
+mod conditions;
 mod error;
 mod lease;
+mod life;
+mod newer;
+mod outage;
 mod pace;
 mod publisher;
 mod task;
 
-pub(crate) use self::task::sleep_until;
 pub use self::{
+    conditions::LeaseConditions,
     error::unpublished,
-    lease::keep_lease,
+    lease::{RenewalTimes, keep_lease},
+    life::daemon_life,
+    newer::NewerEpoch,
+    outage::notice_returns,
     pace::{Pace, PaceLimits, WriteEnd},
     publisher::{Published, PublishedKind, PublishedObject, Publisher},
     task::{PublisherSettings, publish_changes},
+};
+pub(crate) use self::{
+    outage::{Recovery, Returns},
+    task::sleep_until,
 };

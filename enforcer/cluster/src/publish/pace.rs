@@ -69,6 +69,8 @@ pub struct Pace {
     changed_at: Option<Duration>,
     /// Not before this: jitter, and what failures ask for.
     not_before: Duration,
+    /// Not before this, as the server asked.
+    asked_for: Duration,
     /// When the bucket is full again.
     full_at: Duration,
     last_begin: Option<Duration>,
@@ -92,6 +94,7 @@ impl Pace {
             limits,
             changed_at: None,
             not_before: first,
+            asked_for: first,
             full_at: Duration::ZERO,
             last_begin: None,
             in_flight: None,
@@ -106,6 +109,17 @@ impl Pace {
     /// Notes that there is nothing to write any more.
     pub fn withdraw(&mut self) {
         self.changed_at = None;
+    }
+
+    /// The earliest change that no successful write contains.
+    pub fn waits_since(&self) -> Option<Duration> {
+        let in_flight = self.in_flight.map(|write| write.changed_at);
+        [in_flight, self.changed_at].into_iter().flatten().min()
+    }
+
+    /// Ends a wait at this time, but one that the server asked for.
+    pub fn hasten(&mut self, at: Duration) {
+        self.not_before = self.not_before.min(at.max(self.asked_for));
     }
 
     /// When the next write may begin. `None` while there is nothing to write, or one is in flight.
@@ -147,6 +161,10 @@ impl Pace {
             WriteEnd::Refused => self.limits.refused,
         };
         self.not_before = now + wait;
+        self.asked_for = match end {
+            WriteEnd::Busy(Some(asked)) => now + asked,
+            _ => now,
+        };
     }
 }
 
@@ -191,6 +209,26 @@ mod tests {
             write(&mut pace, WriteEnd::Written)
         });
         assert_eq!(begun, [ms(100), ms(600), ms(1100), ms(5100), ms(10_100)]);
+    }
+
+    #[test]
+    fn wait_after_a_failure_ends_early_and_never_before_the_time_that_the_server_asked_for() {
+        let mut pace = paced(ms(0));
+        pace.change(ms(0));
+        for _ in 0..4 {
+            write(&mut pace, WriteEnd::Busy(None));
+        }
+        // Failures at 0.1, 1.1, 3.1 and 7.1 s.
+        assert_eq!(pace.due(), Some(ms(15_100)));
+        pace.hasten(ms(12_000));
+        assert_eq!(pace.due(), Some(ms(12_000)));
+        pace.hasten(ms(14_000));
+        assert_eq!(pace.due(), Some(ms(12_000)), "it only ends waits");
+        assert!(pace.begin(ms(12_000)));
+        pace.end(ms(12_000), WriteEnd::Busy(Some(ms(9_000))));
+        pace.hasten(ms(13_000));
+        assert_eq!(pace.due(), Some(ms(21_000)));
+        assert_eq!(pace.waits_since(), Some(ms(0)));
     }
 
     #[test]

@@ -6,6 +6,12 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch::Receiver;
 
+use super::{
+    conditions::LeaseConditions,
+    newer::{NewerEpoch, OtherWriters},
+    outage::Returns,
+    pace::WriteEnd,
+};
 use crate::{
     api_error::ApiError,
     connection::{APPLY, ApiConnection, JSON},
@@ -55,6 +61,10 @@ pub struct Publisher {
     /// Annotations of an object of the project's own kind.
     annotations: Map<String, Value>,
     written: Option<WrittenObject>,
+    /// What the lease beside the object depends on.
+    lease: Option<Arc<LeaseConditions>>,
+    /// In the project's own kind: states of other writers.
+    others: Option<OtherWriters>,
 }
 
 /// The uid of the node that the object belongs to.
@@ -75,7 +85,8 @@ struct WrittenObject {
 impl Publisher {
     /// Nothing is published yet.
     pub fn new(connection: Arc<ApiConnection>, kind: PublishedKind, node: String) -> Self {
-        Self { connection, kind, node, node_uid: NodeUid::Unknown, annotations: Map::new(), written: None }
+        let (node_uid, annotations) = (NodeUid::Unknown, Map::new());
+        Self { connection, kind, node, node_uid, annotations, written: None, lease: None, others: None }
     }
 
     /// The same with the uid of the node, which changes when another node takes the name: the server is not
@@ -86,11 +97,12 @@ impl Publisher {
     }
 
     /// The same, beside [`keep_lease`](super::keep_lease): the object of the project's own kind names the
-    /// lease's namespace, so that its readers know which lease counts.
+    /// lease's namespace, so that its readers know which lease counts, and the lease is renewed only while the
+    /// object is up to date.
     #[must_use]
-    pub fn with_lease(self) -> Self {
+    pub fn with_lease(self, conditions: Arc<LeaseConditions>) -> Self {
         let namespace = self.connection.namespace().to_owned();
-        self.annotated(LEASE_NAMESPACE, namespace)
+        Self { lease: Some(conditions), ..self.annotated(LEASE_NAMESPACE, namespace) }
     }
 
     /// The same on a machine of this boot: the object of the project's own kind names it, so that its readers
@@ -98,6 +110,25 @@ impl Publisher {
     #[must_use]
     pub fn with_boot(self, boot_id: String) -> Self {
         self.annotated(BOOT_ID, boot_id)
+    }
+
+    /// The same, whose states have revisions: this is raised when the server keeps a newer state of a writer
+    /// that no longer writes.
+    #[must_use]
+    pub fn with_newer(self, newer: Arc<NewerEpoch>) -> Self {
+        Self { others: Some(OtherWriters::new(newer)), ..self }
+    }
+
+    /// The same with the annotations of this object about its daemon.
+    #[must_use]
+    pub fn with_annotations_of(mut self, live: &Value) -> Self {
+        for key in [LEASE_NAMESPACE, BOOT_ID] {
+            let annotations = live.pointer("/metadata/annotations");
+            if let Some(value) = annotations.and_then(|of| of.get(key)).and_then(Value::as_str) {
+                self = self.annotated(key, value.to_owned());
+            }
+        }
+        self
     }
 
     fn annotated(mut self, key: &str, value: String) -> Self {
@@ -110,8 +141,47 @@ impl Publisher {
         &self.kind
     }
 
+    /// What the lease beside the object depends on, if there is one.
+    pub(super) fn lease(&self) -> Option<&LeaseConditions> {
+        self.lease.as_deref()
+    }
+
     /// Writes the object, unless the latest write had the same content.
     pub async fn publish(&mut self, object: &PublishedObject) -> Result<Published, ApiError> {
+        let ended = self.write(object).await;
+        if let Some(lease) = self.lease() {
+            match &ended {
+                Ok(_) => lease.note_written(),
+                Err(error) if WriteEnd::of(error) == WriteEnd::Refused => {
+                    lease.note_refused(error.to_string());
+                }
+                Err(_later) => {}
+            }
+        }
+        match &ended {
+            Ok(_) => self.others.iter_mut().for_each(OtherWriters::note_written),
+            Err(ApiError::Refused { code: 422, .. }) if self.others.is_some() => {
+                let live = self.read().await.ok().flatten();
+                if let (Some(others), Some(live)) = (&mut self.others, live) {
+                    others.note_refusal(object, &live);
+                }
+            }
+            Err(_other) => {}
+        }
+        ended
+    }
+
+    /// Whether the next state exceeds one that the server kept instead of the last.
+    pub(super) fn take_raised(&mut self) -> bool {
+        self.others.as_mut().is_some_and(OtherWriters::take_raised)
+    }
+
+    /// When the server comes back.
+    pub(super) fn returns(&self) -> Returns {
+        Returns::of(&self.connection)
+    }
+
+    async fn write(&mut self, object: &PublishedObject) -> Result<Published, ApiError> {
         if self.written.as_ref().is_some_and(|written| written.object == *object) {
             return Ok(Published::Equal);
         }
@@ -186,7 +256,8 @@ impl Publisher {
         }
     }
 
-    fn path(&self) -> String {
+    /// Path of the object.
+    pub fn path(&self) -> String {
         let PublishedKind { group, version, plural, .. } = &self.kind;
         format!("/apis/{group}/{version}/{plural}/{}", self.node)
     }
@@ -217,7 +288,7 @@ impl Publisher {
     }
 }
 
-fn resource_version(object: &Value) -> String {
+pub(super) fn resource_version(object: &Value) -> String {
     object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 

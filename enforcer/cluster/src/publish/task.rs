@@ -22,6 +22,8 @@ pub struct PublisherSettings {
     pub limits: PaceLimits,
     /// Time until the first write: a part of half a minute by chance, so that nodes do not start at once.
     pub first: Duration,
+    /// Time until a write that waits begins after the server has come back, which differs from node to node.
+    pub after_return: Duration,
     /// Time between two looks whether another program has changed or deleted the object.
     pub check: Duration,
 }
@@ -37,18 +39,26 @@ pub async fn publish_changes(
     let start = Instant::now();
     let mut pace = Pace::new(settings.limits, settings.first);
     let mut check = start + settings.check;
+    let mut returns = publisher.returns();
     if states.borrow_and_update().is_some() {
         pace.change(Duration::ZERO);
     }
     loop {
         let due = pace.due().map(|due| start + due);
+        if let Some(lease) = publisher.lease() {
+            lease.note_waiting(pace.waits_since().map(|since| (start + since).into_std()));
+        }
         tokio::select! {
             changed = states.changed() => {
                 if changed.is_err() {
                     return;
                 }
                 pace.change(start.elapsed());
+                if publisher.take_raised() {
+                    pace.hasten(start.elapsed());
+                }
             }
+            () = returns.next() => pace.hasten(start.elapsed() + settings.after_return),
             () = publisher.node_replaced() => pace.change(start.elapsed()),
             () = sleep_until(due) => {
                 let newest = states.borrow_and_update().clone();
@@ -57,10 +67,20 @@ pub async fn publish_changes(
                     continue;
                 };
                 if pace.begin(start.elapsed()) {
-                    let written = publisher.publish(&object).await.map(drop);
-                    let end = written.as_ref().err().map_or(WriteEnd::Written, WriteEnd::of);
-                    pace.end(start.elapsed(), end);
-                    tell(degraded, &publisher, written.err());
+                    returns.forget();
+                    let ended = tokio::select! {
+                        written = publisher.publish(&object) => Some(written.map(drop)),
+                        // An answer to a request of before may never come.
+                        () = returns.next() => None,
+                    };
+                    if let Some(written) = ended {
+                        let end = written.as_ref().err().map_or(WriteEnd::Written, WriteEnd::of);
+                        pace.end(start.elapsed(), end);
+                        tell(degraded, &publisher, written.err());
+                    } else {
+                        pace.end(start.elapsed(), WriteEnd::Busy(None));
+                        pace.hasten(start.elapsed() + settings.after_return);
+                    }
                 }
             }
             () = tokio::time::sleep_until(check), if due.is_none() => {

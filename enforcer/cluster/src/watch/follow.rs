@@ -26,7 +26,7 @@ use crate::{
     backoff::Backoff,
     connection::ApiConnection,
     newest::send_if_different,
-    publish::{PaceLimits, WriteEnd},
+    publish::{PaceLimits, Returns, WriteEnd},
 };
 
 /// Watches in sequence that end at once, from which on the server tells no change: a server that starts ends
@@ -37,6 +37,8 @@ const LASTING: Duration = Duration::from_secs(10);
 /// Time without an event after which a watch that follows a failure has told what was missed. A version that
 /// is too old is the first thing that a server tells.
 const CAUGHT_UP: Duration = Duration::from_secs(1);
+/// Longest wait after the server has come back.
+const AFTER_RETURN: Duration = Duration::from_millis(900);
 /// Longest resource version.
 const VERSION: usize = 64;
 /// Bytes at the beginning of an event that is too large in which its kind is looked for.
@@ -162,6 +164,7 @@ pub(crate) async fn follow(
     let mut backoff = Backoff::new(limits.pace.backoff);
     let mut first_version = collection.first_version;
     let mut useless = 0u32;
+    let mut returns = Returns::of(connection);
     // Whether changes may have been missed that no answer has told since.
     let mut is_behind = false;
     loop {
@@ -217,7 +220,12 @@ pub(crate) async fn follow(
                 follower.sink.fail(matches!(WriteEnd::of(&error), WriteEnd::Refused));
                 let known = Degraded::new(collection.source, error.to_string(), collection.without);
                 send_if_different(degraded, Some(known));
-                sleep(wait_after(&error, limits.pace, &mut backoff).max(SPACING)).await;
+                let wait = wait_after(&error, limits.pace, &mut backoff).max(SPACING);
+                let is_asked_for = matches!(WriteEnd::of(&error), WriteEnd::Busy(Some(_)));
+                tokio::select! {
+                    () = sleep(wait) => {}
+                    () = returns.next(), if !is_asked_for => sleep(part_of(AFTER_RETURN)).await,
+                }
             }
         }
     }

@@ -2,7 +2,8 @@
 //! what the pod asks for, and the kubelet's refusal.
 //!
 //! Invariants: text and numbers are within the limits of a published state, and a pod beyond them is refused
-//! with the reason. The uid of a static pod is believed where a mirror pod has it twice, as the kubelet
+//! with the reason. Of one with more containers than a state has entries, names and kinds are kept: they say
+//! when all of them are known. The uid of a static pod is believed where a mirror pod has it twice, as the kubelet
 //! writes it, and where no pod of the API can have it.
 
 use std::sync::Arc;
@@ -50,8 +51,10 @@ pub(super) fn read(text: &[u8]) -> Result<ReadPod, String> {
         reason: status.reason.chars().take(128).collect(),
     });
     let is_finished = is_failed || status.phase == "Succeeded";
-    // A quantity that is not understood leaves the pod known, and what it asks for unknown.
+    // A quantity that is not understood leaves the pod known, and what it asks for unknown. So does a number of
+    // containers that no reader plans.
     let request = fields.request().ok().map(|read| read.request);
+    let request = request.filter(|request| request.containers.len() <= limits::CONTAINERS);
     // Of one that has ended, no container is asked for.
     let containers = if is_finished { Vec::new() } else { containers(&fields, request.as_ref())? };
     let pod = ApiPod {
@@ -77,15 +80,11 @@ fn is_refusal(reason: &str) -> bool {
     of_managers.contains(&reason) || reason.strip_prefix("OutOf").is_some_and(|resource| !resource.is_empty())
 }
 
-/// The containers; an error is that there are more, or with more devices, than a state may have.
+/// The containers; an error is that they have more devices than a state may have.
 fn containers(fields: &PodFields, request: Option<&PodRequest>) -> Result<Vec<ApiContainer>, String> {
     let PodFields { spec, status, .. } = fields;
     let statuses = fields.statuses();
     let mut containers = Vec::new();
-    let longest = spec.init_containers.0.len().max(spec.containers.0.len());
-    if longest > limits::CONTAINERS {
-        return Err(format!("{longest} containers, at most {} entries are kept", limits::CONTAINERS));
-    }
     for (at, (container, kind)) in fields.containers().enumerate() {
         let name = container.name.clone();
         if name.len() > limits::LABEL {
@@ -282,9 +281,10 @@ mod tests {
     fn pod_beyond_the_bounds_is_refused_by_name() {
         let many =
             |count: usize| json!((0..count).map(|n| json!({"name": n.to_string()})).collect::<Vec<_>>());
-        assert!(changed("/spec/containers", many(limits::CONTAINERS)).is_ok());
-        let refused = changed("/spec/containers", many(limits::CONTAINERS + 1)).unwrap_err();
-        assert!(refused.contains("at most 128 entries"), "{refused}");
+        let read = changed("/spec/containers", many(limits::CONTAINERS + 1)).unwrap().pod;
+        assert!(read.containers.len() > limits::CONTAINERS, "each of them has to be announced");
+        assert_eq!(read.request, None);
+        assert!(changed("/spec/containers", many(1_001)).is_err());
         let gpus: Value = (0..17).map(|n| (format!("v.com/{n}"), json!("1"))).collect();
         assert!(changed("/spec/containers/0/resources", json!({"limits": gpus})).is_err());
         assert!(changed("/metadata/name", json!("x".repeat(254))).unwrap_err().contains("metadata.name"));

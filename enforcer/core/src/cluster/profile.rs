@@ -1,7 +1,10 @@
 //! The kubelet's settings as settings of the placement engine.
 //!
 //! Every setting of the kubelet that affects where it puts a pod is either translated or named as a reason
-//! why a prediction is inexact. Rules and annotations of this project have no part in it.
+//! why a prediction is inexact. Versions and gates whose defaults are not known are named here too, so that
+//! readers judge every state by their own knowledge. Rules and annotations of this project have no part in it.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
 use numa_placement::settings::{
     CpuAmount, CpuChoice, HintsSettings, KubeletDeviceHints, MemoryManagerPolicy, PlacementSettings, Profile,
@@ -10,9 +13,13 @@ use numa_placement::settings::{
 use numa_topology::set::CpuSet;
 
 use super::state::{InexactSource, KubeletProfile};
+use crate::workload::printable_within;
 
 /// Limit of NUMA nodes for every policy except `none`, if no option raises it.
 const DEFAULT_MAX_NODES: usize = 8;
+
+/// Minor versions of Kubernetes whose defaults and rules are known.
+const KNOWN_MINOR_VERSIONS: RangeInclusive<u32> = 27..=36;
 
 /// Feature gates that change the rules in a way that the engine does not have.
 const UNKNOWN_RULES: [&str; 3] = [
@@ -79,10 +86,8 @@ impl TranslatedProfile {
         hints.kubelet_device_hints = match minor_version(&kubelet.version) {
             Some(minor) if minor >= (1, 36) => KubeletDeviceHints::DeviceNodes,
             Some(_) => KubeletDeviceHints::AllNodes,
-            None => {
-                unknown("version", &kubelet.version);
-                KubeletDeviceHints::DeviceNodes
-            }
+            // Named below.
+            None => KubeletDeviceHints::DeviceNodes,
         };
         let mut max_nodes = DEFAULT_MAX_NODES;
         for (name, value) in &kubelet.topology_options {
@@ -106,6 +111,8 @@ impl TranslatedProfile {
                 _ => unknown(&format!("cpuManagerPolicyOptions.{name}"), value),
             }
         }
+        inexact.extend(unknown_version(&kubelet.version));
+        inexact.extend(unknown_group_of_gates(&kubelet.gates));
         for gate in UNKNOWN_RULES.into_iter().filter(|gate| kubelet.gates.get(*gate) == Some(&true)) {
             let reason = "the gate is on, and its rules are not known here".to_owned();
             inexact.push(InexactSource::new(format!("kubelet:featureGates.{gate}"), reason));
@@ -132,6 +139,30 @@ const CPU_OPTIONS: [&str; 6] = [
     "strict-cpu-reservation",
     "prefer-align-cpus-by-uncorecache",
 ];
+
+/// Gates that set all others of a stage, whose names and defaults differ by version.
+fn unknown_group_of_gates(gates: &BTreeMap<String, bool>) -> Option<InexactSource> {
+    // Features of stage alpha are off without it, too.
+    let set = [("AllAlpha", true), ("AllBeta", true), ("AllBeta", false)];
+    let (gate, value) = set.into_iter().find(|(gate, value)| gates.get(*gate) == Some(value))?;
+    let reason =
+        format!("it is {value}; the features that it switches differ by version and are not known here");
+    Some(InexactSource::new(format!("kubelet:featureGates.{gate}"), reason))
+}
+
+/// Why the defaults and the rules of a version are not known, if they are not.
+fn unknown_version(version: &str) -> Option<InexactSource> {
+    let is_known = minor_version(version)
+        .is_some_and(|(major, minor)| major == 1 && KNOWN_MINOR_VERSIONS.contains(&minor));
+    let reason = if version.is_empty() {
+        "it is not known, so the kubelet's rules and defaults are not".to_owned()
+    } else {
+        let (first, last) = (KNOWN_MINOR_VERSIONS.start(), KNOWN_MINOR_VERSIONS.end());
+        let version = printable_within(version, 64);
+        format!("the rules and defaults of {version} are not known, only 1.{first} to 1.{last}")
+    };
+    (!is_known).then(|| InexactSource::new("kubelet:version", reason))
+}
 
 /// Major and minor version: `v1.36.2+k3s1` is (1, 36).
 fn minor_version(version: &str) -> Option<(u32, u32)> {
@@ -209,6 +240,40 @@ mod tests {
             kubelet.gates.insert("PodLevelResourceManagers".into(), true);
         };
         assert_eq!(named(&gate), ["kubelet:featureGates.PodLevelResourceManagers"]);
+    }
+
+    #[test]
+    fn versions_with_unknown_rules_are_named() {
+        for (version, is_known) in [
+            ("v1.36.2", true),
+            ("v1.27.0+k3s1", true),
+            ("1.30", true),
+            ("v1.36+", true),
+            ("v1.37.0-alpha.1", false),
+            ("v1.26.9", false),
+            ("v2.30.0", false),
+            ("v1", false),
+            ("latest", false),
+            ("", false),
+        ] {
+            let inexact = translated(&KubeletProfile { version: version.into(), ..profile() }).inexact;
+            let named: Vec<_> = inexact.iter().map(|one| one.source.as_str()).collect();
+            let expected: &[&str] = if is_known { &[] } else { &["kubelet:version"] };
+            assert_eq!(named, expected, "{version}");
+        }
+    }
+
+    #[test]
+    fn groups_of_gates_are_named() {
+        for (gate, value, is_named) in [
+            ("AllAlpha", true, true),
+            ("AllBeta", true, true),
+            ("AllBeta", false, true),
+            ("AllAlpha", false, false),
+        ] {
+            let kubelet = KubeletProfile { gates: [(gate.to_owned(), value)].into(), ..profile() };
+            assert_eq!(translated(&kubelet).inexact.len(), usize::from(is_named), "{gate} {value}");
+        }
     }
 
     #[test]

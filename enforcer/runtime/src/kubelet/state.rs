@@ -9,10 +9,11 @@
 
 use std::{
     collections::BTreeMap,
-    fs::OpenOptions,
+    fs::{Metadata, OpenOptions},
     io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    time::SystemTime,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use enforcer_core::workload::printable_within;
@@ -46,8 +47,9 @@ const MOST_UNKNOWN: usize = 4;
 pub(super) struct StateText {
     /// All of it.
     pub(super) text: String,
-    /// When the file was written.
-    pub(super) modified: SystemTime,
+    /// When the file took its place: the time of its latest change of any kind. The kubelet writes a new file,
+    /// syncs it and renames it, and the time of modification is before the last two.
+    pub(super) replaced: Option<SystemTime>,
 }
 
 /// Why a file cannot be used.
@@ -136,8 +138,15 @@ fn owned_text(path: &Path) -> io::Result<StateText> {
     let file = open_ours(OpenOptions::new().read(true), path)?;
     let metadata = file.metadata()?;
     of_one_writer(&metadata)?;
-    let modified = metadata.modified()?;
-    Ok(StateText { text: written_text(read_within(file, SIZE_LIMIT)?)?, modified })
+    let replaced = changed_at(&metadata);
+    Ok(StateText { text: written_text(read_within(file, SIZE_LIMIT)?)?, replaced })
+}
+
+/// Time of the latest change of a file or of its name; `None` before 1970.
+fn changed_at(metadata: &Metadata) -> Option<SystemTime> {
+    let seconds = u64::try_from(metadata.ctime()).ok()?;
+    let nanoseconds = u32::try_from(metadata.ctime_nsec()).ok()?;
+    UNIX_EPOCH.checked_add(Duration::new(seconds, nanoseconds))
 }
 
 /// Parses a text with a limit on its values: in JSON each value is the first of a list or an object, or has a

@@ -21,8 +21,10 @@ pub(in crate::cluster) mod tests;
 use std::{collections::BTreeSet, sync::Arc};
 
 use numa_placement::{
-    Allocations, Inventory, PodRequest, settings::DeclaredClass, settings::PlacementSettings,
+    Allocations, Inventory, PodRequest,
+    settings::{DeclaredClass, KubeletDeviceHints, PlacementSettings, TopologyPolicy},
 };
+use numa_topology::set::NodeSet;
 
 pub use self::{fault::StateFault, shared::SharedParts};
 use super::{
@@ -69,6 +71,7 @@ impl NodeModel {
         let inventory = machine::inventory(state, &profile.settings)?;
         let held = held::allocations(state, &inventory)?;
         let mut inexact = profile.inexact;
+        inexact.extend(unknown_device_hints(state, &profile.settings));
         inexact.extend(held.differences);
         inexact.extend(named_by_node(state, inexact.is_empty()));
         Ok(Self {
@@ -121,6 +124,30 @@ fn covered(state: &NodeState) -> BTreeSet<String> {
     let pods = state.pods.iter();
     let uids = pods.flat_map(|pod| [Some(&pod.uid), pod.mirror_of.as_ref()]).flatten();
     uids.chain(state.rejected.iter().map(|pod| &pod.uid)).cloned().collect()
+}
+
+/// Whether it is not known which NUMA nodes the kubelet counts for a resource of devices.
+///
+/// Before 1.36 it counts all of them, but for builds of vendors that have the change of 1.36 (Kubernetes pull
+/// request 138244). A set of NUMA nodes with one that has no device is never preferred, because the set
+/// without it has the same devices. So it decides only where other sets than preferred ones are accepted.
+fn unknown_device_hints(state: &NodeState, settings: &PlacementSettings) -> Option<InexactSource> {
+    let hints = &settings.hints;
+    if hints.kubelet_device_hints != KubeletDeviceHints::AllNodes
+        || hints.policy != TopologyPolicy::BestEffort
+    {
+        return None;
+    }
+    let left_out = state.devices.iter().find(|supply| {
+        let near = supply.by_nodes.iter().fold(NodeSet::new(), |near, group| near.union(&group.nodes));
+        !near.is_empty() && state.machine.nodes.iter().any(|node| !near.contains(node.id))
+    })?;
+    let reason = format!(
+        "some kubelets before 1.36 count only the NUMA nodes that have devices of {:?}, and the version does \
+         not tell",
+        left_out.resource
+    );
+    Some(InexactSource::new("kubelet:version", reason))
 }
 
 /// What the node's daemon calls inexact; `is_first` if the reader has found nothing itself.

@@ -133,6 +133,45 @@ fn the_engine_continues_where_the_pods_of_a_state_are() {
     assert_eq!(answer(&state, &asks("b", 9, 1)), "TopologyAffinityError");
 }
 
+/// Both ways in which a kubelet may count the nodes of devices give the same answers, or it is named.
+#[test]
+fn nodes_without_devices_matter_only_where_sets_that_are_not_preferred_are_accepted() {
+    for (policy, is_named) in [("single-numa-node", false), ("restricted", false), ("best-effort", true)] {
+        let mut state = state();
+        state.kubelet.version = "v1.35.4".into();
+        state.kubelet.topology_policy = policy.into();
+        let by_nodes = vec![DeviceCount { nodes: "1".parse().unwrap(), total: 4, healthy: 4, free: 4 }];
+        state.devices.push(DeviceSupply { resource: "v.com/gpu".into(), by_nodes });
+        let model = NodeModel::new(&state).unwrap();
+        let named: Vec<_> = model.inexact.iter().map(|one| one.source.as_str()).collect();
+        assert_eq!(named, if is_named { &["kubelet:version"][..] } else { &[] }, "{policy}");
+        let mut newer = (*model.settings).clone();
+        newer.hints.kubelet_device_hints = KubeletDeviceHints::DeviceNodes;
+        let mut differences = 0;
+        for (first, second) in (1..9).flat_map(|first| (1..14).map(move |second| (first, second))) {
+            let answers = [&*model.settings, &newer].map(|settings| {
+                let mut allocations = model.allocations.clone();
+                let mut near_devices = asks("b", second, 1);
+                near_devices.containers[0].devices.insert("v.com/gpu".into(), 1);
+                let pods = [asks("a", first, 1), near_devices];
+                let given = pods.map(|pod| {
+                    let admitted = admit(&model.inventory, settings, &mut allocations, &pod);
+                    admitted.map(|given| format!("{:?}", given.grants)).map_err(|refused| refused.reason)
+                });
+                format!("{given:?}")
+            });
+            differences += usize::from(answers[0] != answers[1]);
+        }
+        assert_eq!(differences > 0, is_named, "{policy}: {differences}");
+    }
+    let mut state = state();
+    state.kubelet.version = "v1.35.4".into();
+    state.kubelet.topology_policy = "best-effort".into();
+    let near = |node: &str| DeviceCount { nodes: node.parse().unwrap(), total: 1, healthy: 1, free: 1 };
+    state.devices = vec![DeviceSupply { resource: "v.com/gpu".into(), by_nodes: vec![near("0"), near("1")] }];
+    assert!(NodeModel::new(&state).unwrap().is_exact(), "every node has devices");
+}
+
 #[test]
 fn devices_that_are_not_free_are_not_given() {
     let mut state = state();

@@ -5,13 +5,15 @@
 //!
 //! An admission of several containers may wait between two of them, as for a device plugin. What each
 //! container is to have tells whether it has ended: its CPUs and devices in the API, or the entries of a
-//! static memory manager. Where neither is known, a state with device plugins is not exact
+//! static memory manager. Where neither is known, a state with device plugins or exclusive CPUs is not exact
 //! ([`unknown_pods`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use numa_placement::ContainerKind;
+
 use super::{
-    ApiContainer, ApiPod, ListedPodResources, MemoryAssignments, NodeInApi, NodeObservation,
+    ApiContainer, ApiPod, DeviceGrant, ListedPodResources, MemoryAssignments, NodeInApi, NodeObservation,
     contradictions::{by_cpus, is_static_memory},
     devices::CountedDevices,
 };
@@ -33,7 +35,7 @@ pub(super) fn held_pods(
     let listed = ListedNames::new(observation);
     let by_uid: BTreeMap<&str, &ApiPod> =
         pods.into_iter().flatten().map(|pod| (pod.kubelet_uid(), pod)).collect();
-    let held = held(observation, devices);
+    let held = held(observation, devices, &by_uid);
     let named = held.into_iter().map(|(uid, containers)| {
         let mut containers: Vec<HeldContainer> = containers
             .into_iter()
@@ -60,7 +62,11 @@ pub(super) fn held_pods(
     named.filter(|pod| !pod.containers.is_empty()).collect()
 }
 
-fn held(observation: &NodeObservation, counted: &CountedDevices) -> HeldByPod {
+fn held(
+    observation: &NodeObservation,
+    counted: &CountedDevices,
+    by_uid: &BTreeMap<&str, &ApiPod>,
+) -> HeldByPod {
     let mut held = HeldByPod::new();
     let whole = String::new();
     if let Some(cpus) = observation.cpus.content() {
@@ -79,8 +85,23 @@ fn held(observation: &NodeObservation, counted: &CountedDevices) -> HeldByPod {
             container_of(&mut held, pod, container).memory = blocks.iter().map(held_memory).collect();
         }
     }
-    for grant in observation.devices.content().into_iter().flat_map(|devices| &devices.grants) {
-        let by_nodes = counted.by_nodes(&grant.resource, grant.devices.keys());
+    // A container that uses a device of an init container again has it too, and it is one device.
+    let mut grants: Vec<&DeviceGrant> =
+        observation.devices.content().into_iter().flat_map(|devices| &devices.grants).collect();
+    grants.sort_by_key(|grant| {
+        let containers = by_uid.get(grant.pod.as_str()).into_iter().flat_map(|pod| &pod.containers);
+        let kind = containers.into_iter().find(|one| one.name == grant.container).map(|one| one.kind);
+        match kind {
+            Some(ContainerKind::Init) => 2,
+            Some(ContainerKind::Sidecar) => 1,
+            Some(ContainerKind::App) | None => 0,
+        }
+    });
+    let mut counted_ids = BTreeSet::new();
+    for grant in grants {
+        let (pod, resource) = (grant.pod.as_str(), grant.resource.as_str());
+        let ids = grant.devices.keys().filter(|id| counted_ids.insert((pod, resource, id.as_str())));
+        let by_nodes = counted.by_nodes(resource, ids);
         if !by_nodes.is_empty() {
             let of = &mut container_of(&mut held, &grant.pod, &grant.container).devices;
             let counts = of.entry(grant.resource.clone()).or_default();
@@ -187,8 +208,8 @@ fn container_without_memory<'a>(
 
 /// Why the pods of the API have to be known, and are not: the first reason.
 ///
-/// A static pod has another uid there, so a reader would count it twice. And where a device plugin may let an
-/// admission wait and no memory manager tells of it, a pod that has a part looks like one that has all. The
+/// A static pod has another uid there, so a reader would count it twice. And where no memory manager tells of
+/// an admission that waits, a pod that has a part of its CPUs or devices looks like one that has all. The
 /// kubelet may be ahead of the watch, so all this counts for each pod that was never shown; one that was is
 /// gone from the API, and the kubelet has not cleared it yet.
 pub(super) fn unknown_pods(
@@ -217,13 +238,13 @@ pub(super) fn unknown_pods(
     }
     let has_plugins = observation.devices.content().is_some_and(|devices| !devices.registered.is_empty());
     let is_static = observation.memory.content().is_some_and(|memory| is_static_memory(&memory.policy));
-    (has_plugins && !is_static).then(|| {
+    let gives_cpus = observation.cpus.content().is_some_and(|cpus| cpus.policy == "static");
+    ((has_plugins || gives_cpus) && !is_static).then(|| {
         let uid = &unknown.uid;
+        let all = if has_plugins { "all of its CPUs and devices" } else { "all of its CPUs" };
         let reason = match api.pods {
-            None => format!("not known, and so is whether pod {uid} has all of its devices"),
-            Some(_) => {
-                format!("pod {uid} is not among them, so it is not known whether it has all of its devices")
-            }
+            None => format!("not known, and so is whether pod {uid} has {all}"),
+            Some(_) => format!("pod {uid} is not among them, so it is not known whether it has {all}"),
         };
         InexactSource::new(API_PODS, reason)
     })

@@ -659,6 +659,21 @@ fn a_revision_follows_the_content() {
 }
 
 #[test]
+fn a_source_continues_after_the_state_of_another_program() {
+    let kubelet = Kubelet::new();
+    let mut source = NodeStateSource::new(5);
+    let of = |source: &mut NodeStateSource| source.observe(kubelet.inputs()).unwrap().revision;
+    let first = of(&mut source);
+    source.continue_after(first.epoch - 1);
+    assert_eq!(of(&mut source), first, "it is newer already");
+    let theirs = first.epoch + 100;
+    source.continue_after(theirs);
+    let next = of(&mut source);
+    assert!(next.epoch > theirs, "{next:?}");
+    assert_eq!(of(&mut source), next, "equal content keeps it");
+}
+
+#[test]
 fn the_last_refused_pods_are_kept() {
     let mut kubelet = Kubelet::new();
     let mut source = NodeStateSource::new(0);

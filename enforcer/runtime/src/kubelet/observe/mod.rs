@@ -137,7 +137,9 @@ impl KubeletFiles {
     /// Which file was replaced within the last moment. A time in the future, as after a step of the clock,
     /// says nothing.
     fn unsettled(&self, now: SystemTime, settled: Duration) -> Option<String> {
-        let is_young = |text: &StateText| now.duration_since(text.modified).is_ok_and(|age| age < settled);
+        let is_young = |text: &StateText| {
+            text.replaced.is_some_and(|at| now.duration_since(at).is_ok_and(|age| age < settled))
+        };
         let mut all = self.0.iter();
         let young = all.find(|(_, read)| read.as_ref().is_ok_and(|text| text.as_ref().is_some_and(is_young)));
         young.map(|(name, _)| format!("{name} was replaced a moment ago"))

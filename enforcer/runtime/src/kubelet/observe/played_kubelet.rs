@@ -6,7 +6,7 @@
 //! each write the test may look.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -485,13 +485,18 @@ pub(super) fn pod(uid: &str, containers: &[(ContainerKind, u64, u64, u64)]) -> P
     PodRequest::new(PodName::new("shop", format!("pod-{uid}")).with_uid(uid), containers.collect())
 }
 
-/// What each container holds: CPUs, memory and devices, as text.
+/// What each container holds: CPUs, memory and devices, as text. A device that a container uses again after an
+/// init container is that of the later one.
 pub(super) fn told(allocations: &Allocations) -> Vec<String> {
+    let mut counted = BTreeSet::new();
     let held = |(holder, grant): (&Holder, &Grant)| {
         let memory =
             grant.memory.iter().map(|claim| format!("{}:{}:{}", claim.resource, claim.zone, claim.bytes));
         let mut devices = BTreeMap::<&str, usize>::new();
         for id in grant.devices.values().flatten() {
+            if !counted.insert((holder.pod().uid.clone(), id.clone())) {
+                continue;
+            }
             *devices.entry(node_of(id)).or_default() += 1;
         }
         let memory: Vec<String> = memory.collect();
@@ -501,7 +506,9 @@ pub(super) fn told(allocations: &Allocations) -> Vec<String> {
             format!("{uid}/{}: CPUs {} memory {memory:?} devices {devices:?}", holder.name(), grant.exclusive)
         })
     };
-    let mut told: Vec<String> = allocations.iter().filter_map(held).collect();
+    let mut all: Vec<_> = allocations.iter().collect();
+    all.sort_by(|one, other| other.0.name().cmp(one.0.name()));
+    let mut told: Vec<String> = all.into_iter().filter_map(held).collect();
     told.sort();
     told
 }

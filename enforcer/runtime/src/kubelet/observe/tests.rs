@@ -29,7 +29,7 @@ impl Numbers {
         let mut containers = Vec::new();
         if self.below(6) == 0 {
             let kind = if self.below(2) == 0 { ContainerKind::Init } else { ContainerKind::Sidecar };
-            containers.push((kind, 1 + self.below(2), 1, 0));
+            containers.push((kind, 1 + self.below(2), 1, self.below(2)));
         }
         for _ in 0..=self.below(2) {
             let gpus = self.below(3).saturating_sub(1);
@@ -256,6 +256,15 @@ fn a_file_that_was_replaced_a_moment_ago_is_read_again() {
     assert_eq!(files.unsettled(now + minute, PAUSE), None);
     assert_eq!(files.unsettled(now - minute, PAUSE), None, "the clock has gone back");
     assert!(files.unsettled(now, minute).unwrap().contains("was replaced a moment ago"));
+    // A file that was written long before it took its place: a sync may take that long.
+    for path in kubelet.paths() {
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(now - minute * 5).unwrap();
+        fs::rename(&path, kubelet.dir().join("moved")).unwrap();
+        fs::rename(kubelet.dir().join("moved"), &path).unwrap();
+    }
+    let files = KubeletFiles::read(&kubelet.paths());
+    assert!(files.unsettled(SystemTime::now(), minute).is_some(), "the time of modification does not count");
 }
 
 #[test]

@@ -121,6 +121,7 @@ mod tests {
                 pid: 1,
                 start_ticks: 1,
                 started_at: None,
+                earliest_start: None,
                 flags: CommandLine::parse(&words),
                 working_dir: None,
                 elsewhere,

@@ -1,7 +1,8 @@
 //! The effective settings of a kubelet, as they are published.
 //!
-//! Invariants: every text and map fits the bounds of the published state; what does not fit, and what is not
-//! known, is named in `inexact`. Equal settings have an equal hash, whatever source they were read from, and
+//! Invariants: every text and map fits the bounds of the published state; what does not fit, and what was not
+//! read, is named in `inexact`. Which versions and values are known is the business of the state's readers
+//! (`enforcer_core::cluster::model`), whose findings are in the state too. Equal settings have an equal hash, whatever source they were read from, and
 //! in every version of this program: it is FNV-1a with 64 bits over the settings as JSON with ordered keys.
 
 use std::collections::BTreeMap;
@@ -37,9 +38,6 @@ const PLACEMENT_GATES: [&str; 19] = [
     "TopologyManagerPolicyBetaOptions",
     "TopologyManagerPolicyOptions",
 ];
-
-/// Versions whose defaults are known.
-const KNOWN_MINOR_VERSIONS: std::ops::RangeInclusive<u32> = 27..=36;
 
 /// Most sources of inexactness that are named; the published state has room for 16 of all its inputs.
 const MOST_NAMED: usize = 8;
@@ -105,8 +103,6 @@ pub(super) fn settings(
         eviction_memory: configuration.memory_threshold().map(str::to_owned),
         max_pods: configuration.max_pods,
     };
-    inexact.extend(unknown_version(version));
-    inexact.extend(groups_of_gates(&profile.gates));
     profile.config_hash = hash(&profile, &reservations);
     limit(&mut inexact);
     EffectiveKubelet { profile, reservations, inexact }
@@ -160,33 +156,6 @@ pub(super) fn source(setting: &str, reason: impl AsRef<str>) -> InexactSource {
 fn placement_gates(gates: &BTreeMap<String, bool>) -> BTreeMap<String, bool> {
     let set = PLACEMENT_GATES.into_iter().filter_map(|gate| Some((gate.to_owned(), *gates.get(gate)?)));
     set.collect()
-}
-
-/// Gates that set all others of a stage, whose names and defaults differ by version.
-fn groups_of_gates(gates: &BTreeMap<String, bool>) -> Option<InexactSource> {
-    // Features of stage alpha are off without it, too.
-    let set = [("AllAlpha", true), ("AllBeta", true), ("AllBeta", false)];
-    let (gate, value) = set.into_iter().find(|(gate, value)| gates.get(*gate) == Some(value))?;
-    let reason =
-        format!("it is {value}; the features that it switches differ by version and are not known here");
-    Some(source(&format!("featureGates.{gate}"), reason))
-}
-
-/// Defaults, those of gates too, are known of some versions.
-fn unknown_version(version: Option<&str>) -> Option<InexactSource> {
-    let Some(version) = version.filter(|version| !version.is_empty()) else {
-        return Some(source("version", "it is not known, so the kubelet's rules and defaults are not"));
-    };
-    let mut numbers = version.trim_start_matches('v').split('.');
-    let (major, minor) = (numbers.next()?, numbers.next().unwrap_or_default());
-    let digits = minor.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(minor.len());
-    let is_known =
-        major == "1" && minor[..digits].parse().is_ok_and(|minor| KNOWN_MINOR_VERSIONS.contains(&minor));
-    let reason = || {
-        let (first, last) = (KNOWN_MINOR_VERSIONS.start(), KNOWN_MINOR_VERSIONS.end());
-        format!("the defaults of {} are not known, only 1.{first} to 1.{last}", printable_within(version, 64))
-    };
-    (!is_known).then(|| source("version", reason()))
 }
 
 /// At most [`MOST_NAMED`], each once.
@@ -246,25 +215,6 @@ mod tests {
         // Vectors of the FNV reference.
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
-    }
-
-    #[test]
-    fn versions_with_unknown_defaults_are_named() {
-        for (version, is_known) in [
-            (Some("v1.36.2"), true),
-            (Some("v1.27.0+k3s1"), true),
-            (Some("1.30"), true),
-            (Some("v1.36+"), true),
-            (Some("v1.37.0-alpha.1"), false),
-            (Some("v1.26.9"), false),
-            (Some("v2.30.0"), false),
-            (Some("v1"), false),
-            (Some("latest"), false),
-            (Some(""), false),
-            (None, false),
-        ] {
-            assert_eq!(unknown_version(version).is_none(), is_known, "{version:?}");
-        }
     }
 
     #[test]

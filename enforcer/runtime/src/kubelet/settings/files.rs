@@ -107,7 +107,7 @@ fn fields(host: &HostRoot, kubelet: &RunningKubelet) -> Result<Configuration, Fi
     if host.captured {
         return Err(FileFault::Captured);
     }
-    let reader = FileReader { host, started_at: kubelet.started_at.ok_or(FileFault::NoStart)? };
+    let reader = FileReader { host, started_at: kubelet.earliest_start.ok_or(FileFault::NoStart)? };
     if let Some(file) = file {
         fields = reader.document(&absolute(kubelet, file)?)?;
         fill_eviction(&mut fields);

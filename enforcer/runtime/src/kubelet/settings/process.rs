@@ -32,11 +32,23 @@ pub struct RunningKubelet {
     /// Start in seconds since 1970; `None` if the time of boot cannot be read. The kernel derives it from the
     /// clock, so it can differ by a second between two reads.
     pub started_at: Option<i64>,
+    /// The earliest start by any read of this process: after the clock was set back, files that change have
+    /// times that are before the start of the reads before.
+    pub(super) earliest_start: Option<i64>,
     pub(super) flags: CommandLine,
     /// Directory that relative paths of its flags begin at.
     pub(super) working_dir: Option<PathBuf>,
     /// Why its paths are not those of this process.
     pub(super) elsewhere: Option<String>,
+}
+
+impl RunningKubelet {
+    /// The same process as it was read before, whose start does not change when the clock is set.
+    #[must_use]
+    pub fn as_before(&self, before: &Self) -> Self {
+        let starts = [self.earliest_start, before.earliest_start];
+        Self { earliest_start: starts.into_iter().flatten().min(), ..before.clone() }
+    }
 }
 
 /// Why there is no kubelet to read the settings of.
@@ -88,10 +100,12 @@ fn read(host: &HostRoot, process: &HostPath) -> Option<(RunningKubelet, Option<P
     let started = || start_ticks(&process.join("stat").read_text().ok()?);
     let start_ticks = started()?;
     let command_line = process.join("cmdline").read_text_within(COMMAND_LINE_LIMIT).ok()?;
+    let started_at = started_at(host, start_ticks);
     let kubelet = RunningKubelet {
         pid: process.as_path().file_name()?.to_str()?.parse().ok()?,
         start_ticks,
-        started_at: started_at(host, start_ticks),
+        started_at,
+        earliest_start: started_at,
         flags: CommandLine::parse(&command_line),
         working_dir: process.join("cwd").read_link(),
         elsewhere: elsewhere(&host.proc, process),

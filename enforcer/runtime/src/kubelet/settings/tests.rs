@@ -1,7 +1,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::{PermissionsExt as _, symlink},
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
     path::{Path, PathBuf},
 };
 
@@ -59,6 +59,7 @@ impl KubeletFiles {
             pid: 77,
             start_ticks: 1,
             started_at: Some(i64::MAX),
+            earliest_start: Some(i64::MAX),
             flags: CommandLine::parse(&self.words.join("\0")),
             working_dir: Some(self.dir.path().to_owned()),
             elsewhere: None,
@@ -363,12 +364,29 @@ fn files_that_are_newer_than_the_kubelet_are_not_its_configuration() {
     let kubelet = KubeletFiles::with(&[("config", "cpuManagerPolicy: static\n")], &[]);
     let mut process = kubelet.process();
     let read = |process: &RunningKubelet| read_files(&HostRoot::live(), process);
-    process.started_at = Some(1_000);
+    process.earliest_start = Some(1_000);
     assert!(read(&process).unread[0].reason.contains("changed after the kubelet started"));
-    process.started_at = None;
+    process.earliest_start = None;
     assert!(read(&process).unread[0].reason.contains("start of the kubelet is not known"));
     process.elsewhere = Some("the kubelet has the root directory /chroot".into());
     assert!(read(&process).unread[0].reason.contains("/chroot"));
+}
+
+/// The kernel derives the time of the start from the clock; the times of files are those of the clock, too.
+#[test]
+fn files_that_change_after_the_clock_was_set_back_are_newer_than_the_kubelet() {
+    let kubelet = KubeletFiles::with(&[("config", "cpuManagerPolicy: static\n")], &[]);
+    let changed_at = fs::metadata(kubelet.path("config")).unwrap().ctime();
+    let started_at =
+        |at: i64| RunningKubelet { started_at: Some(at), earliest_start: Some(at), ..kubelet.process() };
+    let first = started_at(changed_at + 100);
+    let is_read = |process: &RunningKubelet| read_files(&HostRoot::live(), process).is_complete();
+    assert!(is_read(&first));
+    let set_back = started_at(changed_at - 3_600).as_before(&first);
+    assert_eq!(set_back.started_at, first.started_at, "what is published stays");
+    assert!(!is_read(&set_back), "an edit of now has the time of the file");
+    let set_forward_again = first.as_before(&set_back);
+    assert!(!is_read(&set_forward_again), "the edit was before that");
 }
 
 #[test]
@@ -385,8 +403,6 @@ fn links_to_files_and_relative_paths_are_followed() {
 /// The files are older than the kubelet, and a link to them is not.
 #[test]
 fn a_link_that_is_newer_than_the_kubelet_is_not_followed() {
-    use std::os::unix::fs::MetadataExt as _;
-
     let mut kubelet = KubeletFiles::new();
     let real = kubelet.path("conf.d/real");
     fs::write(&real, format!("{HEAD}cpuManagerPolicy: static\n")).unwrap();
@@ -399,7 +415,7 @@ fn a_link_that_is_newer_than_the_kubelet_is_not_followed() {
     for (path, link) in [("conf.d/real", None), ("link", Some("link")), ("..data/real", Some("..data"))] {
         kubelet.words = vec!["kubelet".into(), format!("--config={}", kubelet.path(path).display())];
         assert!(kubelet.read().is_complete(), "{path}: {:?}", kubelet.read().unread);
-        let process = RunningKubelet { started_at: Some(started_at), ..kubelet.process() };
+        let process = RunningKubelet { earliest_start: Some(started_at), ..kubelet.process() };
         let unread = read_files(&HostRoot::live(), &process).unread;
         let reasons: Vec<String> = unread.into_iter().map(|one| one.reason).collect();
         let expected = link.map(|link| {
@@ -456,16 +472,11 @@ const FLAGS: [&str; 9] = [
 ];
 
 #[test]
-fn gates_that_place_are_kept_and_groups_of_gates_are_inexact() {
+fn gates_that_place_are_kept() {
     let gates = "featureGates: {KubeletTracing: true, PodLevelResourceManagers: false, AllAlpha: false}\n";
     let effective = KubeletFiles::with(&[("config", gates)], &[]).effective();
     assert_eq!(effective.inexact, []);
     assert_eq!(effective.profile.gates, map(&[("AllAlpha", false), ("PodLevelResourceManagers", false)]));
-    for group in ["AllAlpha: true", "AllBeta: true", "AllBeta: false"] {
-        let effective =
-            KubeletFiles::with(&[("config", &format!("featureGates: {{{group}}}\n"))], &[]).effective();
-        assert_eq!(effective.inexact.len(), 1, "{group}");
-    }
 }
 
 #[test]

@@ -25,6 +25,13 @@ fn a_pod_that_waits_for_devices_is_named() {
 #[test]
 fn pods_of_the_api_are_needed_where_nothing_else_tells_of_a_waiting_admission() {
     type Change = fn(&mut Kubelet);
+    fn without_devices(it: &mut Kubelet) {
+        it.devices().registered.clear();
+        it.devices().grants.clear();
+        it.offered().devices.clear();
+        it.listed().devices.clear();
+        it.api.device_capacity = Some(BTreeMap::new());
+    }
     let without_memory_manager = |it: &mut Kubelet| {
         it.profile.memory_policy = "None".into();
         it.seen.memory =
@@ -32,8 +39,8 @@ fn pods_of_the_api_are_needed_where_nothing_else_tells_of_a_waiting_admission() 
         it.offered().memory.clear();
         it.listed().memory.clear();
     };
-    let cases: [(Change, &[&str]); 4] = [
-        (|_| {}, &["api:pods: not known, and so is whether pod a has all of its devices"]),
+    let cases: [(Change, &[&str]); 5] = [
+        (|_| {}, &["api:pods: not known, and so is whether pod a has all of its CPUs and devices"]),
         (|it| it.api_pod(web()), &[]),
         (
             |it| {
@@ -42,13 +49,12 @@ fn pods_of_the_api_are_needed_where_nothing_else_tells_of_a_waiting_admission() 
             },
             &["api:pods: pod shop/web: its object is too large"],
         ),
+        // The first of two containers may have its CPUs, and the second one not yet.
+        (without_devices, &["api:pods: not known, and so is whether pod a has all of its CPUs"]),
         (
             |it| {
-                it.devices().registered.clear();
-                it.devices().grants.clear();
-                it.offered().devices.clear();
-                it.listed().devices.clear();
-                it.api.device_capacity = Some(BTreeMap::new());
+                without_devices(it);
+                it.api_pod(ApiPod { containers: Vec::new(), ..web() });
             },
             &[],
         ),
@@ -77,7 +83,7 @@ fn a_pod_that_the_api_has_not_shown_yet_makes_a_state_inexact_where_that_matters
         let inexact = source.observe(kubelet.inputs()).unwrap().inexact.clone();
         inexact.into_iter().map(|one| one.reason).collect::<Vec<_>>()
     };
-    let not_yet = "pod a is not among them, so it is not known whether it has all of its devices";
+    let not_yet = "pod a is not among them, so it is not known whether it has all of its CPUs and devices";
     assert_eq!(reasons(&kubelet), [not_yet]);
     kubelet.api.pods = Some(vec![web()]);
     assert_eq!(reasons(&kubelet), [""; 0]);
@@ -89,6 +95,33 @@ fn a_pod_that_the_api_has_not_shown_yet_makes_a_state_inexact_where_that_matters
     kubelet.cpus().containers.insert(hash.into(), held);
     kubelet.devices().grants[0].pod = hash.into();
     assert_eq!(reasons(&kubelet), [format!("the mirror of the static pod {hash} is not among them")]);
+}
+
+/// The kubelet's file names it for both containers.
+#[test]
+fn a_device_that_is_used_again_after_an_init_container_counts_once() {
+    let mut kubelet = Kubelet::new();
+    let before = kubelet.state();
+    let of_init = DeviceGrant { container: "a-setup".into(), ..kubelet.devices().grants[0].clone() };
+    kubelet.devices().grants.insert(0, of_init);
+    let mut pod = web();
+    pod.containers.insert(
+        0,
+        ApiContainer {
+            name: "a-setup".into(),
+            kind: ContainerKind::Init,
+            exclusive_cpus: Some(0),
+            devices: [(GPU.to_owned(), 1)].into(),
+            ..ApiContainer::default()
+        },
+    );
+    kubelet.api.pods = Some(vec![pod]);
+    let state = kubelet.state();
+    assert_eq!(state.inexact, []);
+    assert_eq!(state.devices, before.devices);
+    let held: Vec<_> = state.pods[0].containers.iter().map(|one| (one.name.as_str(), &one.devices)).collect();
+    let one = BTreeMap::from([(GPU.to_owned(), BTreeMap::from([("0".to_owned(), 1)]))]);
+    assert_eq!(held, [("main", &one)], "the container that runs has it");
 }
 
 #[test]
