@@ -145,7 +145,7 @@ fn started(store: &ClaimStore, api: &Arc<PlayedApi>, places: &Arc<PlayedPlaces>)
         driver: DRIVER.to_owned(),
         missing: MissingAmounts::Refuse,
         share_exclusive: false,
-        steers_interrupts: false,
+        steers_interrupts: Arc::default(),
     };
     let (api, places): (Arc<dyn ClaimSource>, Arc<dyn ClaimPlaces>) =
         (Arc::clone(api) as _, Arc::clone(places) as _);

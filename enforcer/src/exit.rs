@@ -22,6 +22,10 @@ pub enum Exit {
     Usage,
     /// No daemon that could be asked.
     NoDaemon,
+    /// `exec`: the program cannot be run.
+    NotRun,
+    /// `exec`: there is no such program.
+    NoProgram,
 }
 
 impl Exit {
@@ -42,6 +46,8 @@ impl Exit {
             Self::Undetermined => 2,
             Self::Usage => 64,
             Self::NoDaemon => 69,
+            Self::NotRun => 126,
+            Self::NoProgram => 127,
         }
     }
 }

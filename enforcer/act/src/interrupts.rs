@@ -1,15 +1,17 @@
 //! Sets the CPUs of interrupts, and puts back what they had.
 //!
 //! Each write is recorded before, read back after, and made through a directory that was opened once. A set
-//! without an online CPU is never asked for (the kernel would refuse it). Interrupts that the kernel manages
-//! refuse each write (`write_irq_affinity` of kernel/irq/proc.c: EPERM, EIO in older kernels): they are named
-//! as such.
+//! without an online CPU is never asked for (the kernel would refuse it). Interrupts that the kernel manages, and
+//! those whose chip or driver has fixed their CPUs, refuse each write (`write_irq_affinity` of
+//! kernel/irq/proc.c: EPERM, EIO in older kernels): they are named as such.
 //!
 //! Invariants: nothing is written when the file holds the value already, when another program has written it
 //! since it was read, or when the number belongs to another interrupt by now. An original is put back only
-//! over the daemon's own value.
+//! over the daemon's own value: what was set, or, as the daemon may have been killed between the record and
+//! the write, what was there before. A record ends when its original is back, when another program has set
+//! the interrupt, or when the interrupt is gone, and not because a reading lacks it.
 
-use std::{os::fd::OwnedFd, path::Path};
+use std::{collections::BTreeSet, os::fd::OwnedFd, path::Path};
 
 use enforcer_core::interrupts::{InterruptChange, InterruptTable, SteeredInterrupt, SteeredInterrupts};
 use enforcer_host::{
@@ -41,8 +43,8 @@ pub enum InterruptOutcome {
     Refused {
         /// Operation, path, value and cause.
         cause: String,
-        /// It manages the CPUs of this interrupt itself.
-        is_managed: bool,
+        /// It refuses each write for this interrupt.
+        is_fixed: bool,
     },
 }
 
@@ -52,6 +54,8 @@ pub struct InterruptWriter {
     files: IrqFiles,
     host: HostRoot,
     record: InterruptRecord,
+    /// Interrupts of the record that were seen to have what was set.
+    confirmed: BTreeSet<u32>,
     boot_id: Option<String>,
 }
 
@@ -92,7 +96,8 @@ impl InterruptWriter {
         for irq in gone {
             record.unsteered(irq).map_err(|error| error.to_string())?;
         }
-        Ok(Self { files, host: host.clone(), record, boot_id: boot_id.map(str::to_owned) })
+        let (host, boot_id) = (host.clone(), boot_id.map(str::to_owned));
+        Ok(Self { files, host, record, confirmed: BTreeSet::new(), boot_id })
     }
 
     /// Lines of the record that could not be read.
@@ -103,24 +108,47 @@ impl InterruptWriter {
     /// The interrupts that it has set.
     pub fn steered(&self) -> SteeredInterrupts {
         let read = |one: &RecordedInterrupt| {
-            Some((one.irq, SteeredInterrupt { original: parsed(&one.original)?, set: parsed(&one.set)? }))
+            // What is there again after the write is another writer's.
+            let was = one.was.as_deref().filter(|_| !self.confirmed.contains(&one.irq)).and_then(parsed);
+            Some((
+                one.irq,
+                SteeredInterrupt { original: parsed(&one.original)?, set: parsed(&one.set)?, was },
+            ))
         };
         self.record.open_ones().values().filter_map(read).collect()
     }
 
-    /// Closes the records of interrupts that are gone.
+    /// Closes the records of interrupts that are gone, or that another program has set: their values are the
+    /// originals from then on.
     ///
     /// # Errors
     ///
     /// If the record cannot be written.
     pub fn keep_to(&mut self, table: &InterruptTable) -> Result<(), String> {
-        let is_there = |one: &RecordedInterrupt| {
-            let same = table.interrupts.iter().find(|other| other.number == one.irq);
-            same.is_some_and(|other| other.identity == one.identity || other.identity.is_none())
-        };
-        let gone: Vec<u32> =
-            self.record.open_ones().values().filter(|one| !is_there(one)).map(|one| one.irq).collect();
-        gone.into_iter().try_for_each(|irq| self.record.unsteered(irq)).map_err(|error| error.to_string())
+        let steered = self.steered();
+        let mut over = Vec::new();
+        for one in self.record.open_ones().values() {
+            let found = table.interrupts.binary_search_by_key(&one.irq, |other| other.number);
+            let found = found.ok().and_then(|at| table.interrupts.get(at));
+            let same = found.filter(|other| other.identity == one.identity);
+            let now = same.and_then(|other| other.affinity.as_ref());
+            match (now, steered.get(&one.irq)) {
+                (Some(now), Some(steered)) if *now == steered.set => {
+                    self.confirmed.insert(one.irq);
+                }
+                (Some(now), Some(steered)) if !steered.has_set(now) => over.push(one.irq),
+                _ if same.is_none() && is_gone(&self.host, self.boot_id.as_deref(), one) => {
+                    over.push(one.irq);
+                }
+                _ => {}
+            }
+        }
+        over.into_iter().try_for_each(|irq| self.close(irq)).map_err(|error| error.to_string())
+    }
+
+    fn close(&mut self, irq: u32) -> Result<(), JournalError> {
+        self.confirmed.remove(&irq);
+        self.record.unsteered(irq)
     }
 
     /// Carries out a change.
@@ -143,18 +171,28 @@ impl InterruptWriter {
             identity: change.identity.clone(),
             original: change.original.to_string(),
             set: change.to.to_string(),
+            was: Some(change.from.to_string()),
             boot_id: self.boot_id.clone(),
         };
         if let Err(error) = self.record.steered(one) {
             return InterruptOutcome::Skipped(error.to_string());
         }
         let outcome = self.files.set(irq, &change.to);
+        let has_what_it_had =
+            || self.files.read(irq).is_ok_and(|now| parsed(&now).as_ref() == Some(&change.from));
         let recorded = match (&outcome, before) {
-            (InterruptOutcome::Set, _) if change.gives_back() => self.record.unsteered(irq),
-            (InterruptOutcome::Set, _) => Ok(()),
-            // It has what it had.
+            (InterruptOutcome::Set, _) if change.gives_back() => self.close(irq),
+            (InterruptOutcome::Set, _) => {
+                self.confirmed.insert(irq);
+                Ok(())
+            }
+            // The write may have had an effect that the reading after it has missed.
+            _ if !has_what_it_had() => {
+                self.confirmed.remove(&irq);
+                Ok(())
+            }
             (_, Some(before)) => self.record.steered(before),
-            (_, None) => self.record.unsteered(irq),
+            (_, None) => self.close(irq),
         };
         if let Err(error) = recorded {
             tracing::warn!("{error}: restore looks at interrupt {irq} once more");
@@ -209,12 +247,12 @@ impl IrqFiles {
         let refused = |cause: String, error: Errno| InterruptOutcome::Refused {
             cause,
             // A file system that refuses writes says EROFS, a security module EACCES.
-            is_managed: matches!(error, Errno::IO | Errno::PERM),
+            is_fixed: matches!(error, Errno::IO | Errno::PERM),
         };
         let file = match self.file(irq, OFlags::WRONLY | OFlags::TRUNC) {
             Ok(file) => file,
             Err((cause, error)) => {
-                return InterruptOutcome::Refused { cause, is_managed: error == Errno::IO };
+                return InterruptOutcome::Refused { cause, is_fixed: error == Errno::IO };
             }
         };
         let text = format!("{cpus}\n");
@@ -231,9 +269,9 @@ impl IrqFiles {
             Ok(now) if parsed(&now).as_ref() == Some(cpus) => InterruptOutcome::Set,
             Ok(now) => {
                 let cause = format!("{} holds {} after {cpus} was written", path.display(), now.trim_end());
-                InterruptOutcome::Refused { cause, is_managed: false }
+                InterruptOutcome::Refused { cause, is_fixed: false }
             }
-            Err(cause) => InterruptOutcome::Refused { cause, is_managed: false },
+            Err(cause) => InterruptOutcome::Refused { cause, is_fixed: false },
         }
     }
 }
@@ -259,6 +297,8 @@ pub(super) fn put_back(
         return Ok((Vec::new(), damaged));
     }
     let files = IrqFiles::open(host);
+    let online = host.sys.join("devices/system/cpu/online").read_text();
+    let online = online.ok().as_deref().and_then(parsed);
     let mut record = if is_preview { None } else { Some(InterruptRecord::open(state_dir)?) };
     let mut results = Vec::new();
     for one in recorded.into_values() {
@@ -267,7 +307,7 @@ pub(super) fn put_back(
                 RestoreResult::Skipped { reason: "the interrupt is gone".to_owned() }
             }
             Err(error) => RestoreResult::Failed { error: error.clone() },
-            Ok(files) => put_one_back(files, &one, is_preview),
+            Ok(files) => put_one_back(files, &one, online.as_ref(), is_preview),
         };
         let is_over = !matches!(result, RestoreResult::Failed { .. });
         if let Some(record) = record.as_mut().filter(|_| is_over) {
@@ -278,7 +318,12 @@ pub(super) fn put_back(
     Ok((results, damaged))
 }
 
-fn put_one_back(files: &IrqFiles, one: &RecordedInterrupt, is_preview: bool) -> RestoreResult {
+fn put_one_back(
+    files: &IrqFiles,
+    one: &RecordedInterrupt,
+    online: Option<&CpuSet>,
+    is_preview: bool,
+) -> RestoreResult {
     let Some(original) = parsed(&one.original) else {
         return RestoreResult::Failed {
             error: format!("its original {:?} is no list of CPUs", one.original),
@@ -290,8 +335,13 @@ fn put_one_back(files: &IrqFiles, one: &RecordedInterrupt, is_preview: bool) -> 
     };
     match parsed(&from) {
         Some(now) if now == original => RestoreResult::Unchanged,
-        now if now != parsed(&one.set) => {
+        now if now != parsed(&one.set) && now != one.was.as_deref().and_then(parsed) => {
             let reason = format!("another program has set it to {from} since");
+            RestoreResult::Skipped { reason }
+        }
+        // The kernel would refuse it each time (EINVAL).
+        _ if online.is_some_and(|online| online.is_disjoint(&original)) => {
+            let reason = format!("its original CPUs {original} are offline; it keeps {from}");
             RestoreResult::Skipped { reason }
         }
         _ if is_preview => RestoreResult::WouldPutBack { from },
@@ -309,9 +359,20 @@ pub(super) fn recorded(state_dir: &Path) -> Result<RecordedInterrupts, JournalEr
     InterruptRecord::read(state_dir).map(|(recorded, _)| recorded)
 }
 
-/// Was it recorded in another boot, or is its number another interrupt's by now?
+/// Was it recorded in another boot, is its number another interrupt's by now, or no one's?
 fn is_gone(host: &HostRoot, boot_id: Option<&str>, one: &RecordedInterrupt) -> bool {
-    is_of_another_boot(one.boot_id.as_deref(), boot_id) || interrupt_identity(host, one.irq) != one.identity
+    // An identity that cannot be read is none that differs.
+    let is_another = || {
+        let now = interrupt_identity(host, one.irq);
+        now.is_some() && one.identity.is_some() && now != one.identity
+    };
+    is_of_another_boot(one.boot_id.as_deref(), boot_id) || is_another() || !has_interrupt(host, one.irq)
+}
+
+/// False only where `/proc/irq` is there and has no such interrupt.
+fn has_interrupt(host: &HostRoot, irq: u32) -> bool {
+    let dir = irq_dir(host);
+    dir.join(irq.to_string()).exists() || !dir.is_dir()
 }
 
 fn parsed(text: &str) -> Option<CpuSet> {

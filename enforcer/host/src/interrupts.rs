@@ -16,7 +16,7 @@ use std::{
 
 use enforcer_core::{
     interrupts::{Interrupt, InterruptTable},
-    parse::interrupts::{InterruptLine, interrupts, per_cpu_count},
+    parse::interrupts::{InterruptLine, interrupt_columns, interrupts, is_of_each_cpu, per_cpu_count},
 };
 use numa_topology::{degraded::Degraded, id::NodeId, set::CpuSet};
 use rustix::fs::{Dir, Mode, OFlags, ResolveFlags};
@@ -74,7 +74,7 @@ impl InterruptReader {
 
     /// Reads all interrupts; `now_ns` is the monotonic time. An error says why there are none.
     pub fn read(&mut self, now_ns: u64) -> Result<InterruptTable, Degraded> {
-        let mut lines = self.lines().map_err(|reason| {
+        let (mut lines, cpus) = self.lines().map_err(|reason| {
             Degraded::new("interrupts", reason, "interrupts on exclusive CPUs are neither seen nor moved")
         })?;
         lines.sort_by_key(|line| line.number);
@@ -90,18 +90,21 @@ impl InterruptReader {
         self.known.retain(|number, _| numbers.contains(number));
         let dir = irq_dir(&self.host);
         let found = lines.into_iter().map(|line| self.interrupt(&dir, line)).collect();
-        Ok(InterruptTable { interrupts: found, read_ns: now_ns })
+        Ok(InterruptTable { interrupts: found, cpus, read_ns: now_ns })
     }
 
-    fn lines(&self) -> Result<Vec<InterruptLine>, String> {
+    /// Lines, and the CPUs that they count.
+    fn lines(&self) -> Result<(Vec<InterruptLine>, Option<CpuSet>), String> {
         let mounted = self.host.at(Path::new(MOUNTED).join("interrupts"));
         let file =
             if !self.host.captured && mounted.exists() { mounted } else { self.host.proc.join("interrupts") };
         let read = file.read_text().map_err(|error| error.to_string());
         let parsed = read.and_then(|text| {
-            interrupts(&text).map_err(|error| format!("reading {}: {error}", file.display()))
+            let named = |error| format!("reading {}: {error}", file.display());
+            let cpus = interrupt_columns(&text).map_err(named)?.into_iter().collect();
+            Ok((interrupts(&text).map_err(named)?, Some(cpus)))
         });
-        parsed.or_else(|reason| self.lines_of_sysfs().ok_or(reason))
+        parsed.or_else(|reason| Ok((self.lines_of_sysfs().ok_or(reason)?, None)))
     }
 
     /// The same from `/sys/kernel/irq`, a file for each interrupt.
@@ -111,6 +114,10 @@ impl InterruptReader {
         let line = |number: u32| {
             let of = |file: &str| line_of(&dir.join(number.to_string()).join(file));
             let actions = of("actions").filter(|actions| !actions.is_empty())?;
+            let hwirq = of("hwirq").and_then(|text| text.parse().ok());
+            if of("chip_name").is_some_and(|chip| is_of_each_cpu(&chip, hwirq)) {
+                return None;
+            }
             let counts = per_cpu_count(&of("per_cpu_count")?);
             Some(InterruptLine { number, counts, description: actions })
         };
@@ -160,15 +167,23 @@ impl InterruptReader {
 }
 
 /// PCI addresses of the network devices in the network namespace of a process; none where that is the first
-/// one, which the devices of the host are in. It asks the sysfs that is mounted in the process's own root.
-pub fn network_devices(host: &HostRoot, pid: u32) -> Vec<String> {
-    let namespace = |process: &str| host.proc.join(process).join("ns/net").read_link();
-    let own = namespace(&pid.to_string());
-    if host.captured || own.is_none() || own == namespace("1") {
-        return Vec::new();
+/// one, which the devices of the host are in. It asks the sysfs that is mounted in the process's own root. An
+/// error says why they are unknown.
+pub fn network_devices(host: &HostRoot, pid: u32) -> Result<Vec<String>, String> {
+    let namespace = |process: &str| {
+        let link = host.proc.join(process).join("ns/net");
+        link.read_link().ok_or_else(|| format!("{} cannot be read", link.display()))
+    };
+    if namespace(&pid.to_string())? == namespace("1")? {
+        return Ok(Vec::new());
+    }
+    if host.captured {
+        return Err("a captured machine shows no devices of another network namespace".to_owned());
     }
     let root = host.proc.join(pid.to_string()).join("root");
-    addresses_in(root.as_path()).unwrap_or_default()
+    addresses_in(root.as_path()).map_err(|error| {
+        format!("network devices of process {pid}, {}/sys/class/net: {error}", root.display())
+    })
 }
 
 fn addresses_in(root: &Path) -> io::Result<Vec<String>> {
@@ -179,7 +194,7 @@ fn addresses_in(root: &Path) -> io::Result<Vec<String>> {
     let dir = rustix::fs::openat2(&root, "sys/class/net", flags, Mode::empty(), resolve)?;
     // A container writes what it likes into its own files.
     if u64::try_from(rustix::fs::fstatfs(&dir)?.f_type).ok() != Some(SYSFS_MAGIC) {
-        return Ok(Vec::new());
+        return Err(io::Error::other("no sysfs is mounted there"));
     }
     let mut found = Vec::new();
     for entry in Dir::read_from(&dir)?.take(MOST_NETWORK_DEVICES) {
@@ -256,6 +271,7 @@ mod tests {
         assert_eq!((eth.node, eth.device.as_deref()), (Some(NodeId(1)), Some("0000:3b:00.0")));
         assert_eq!(eth.identity.as_deref(), Some("PCI-MSIX 7"));
         assert_eq!(eth.counts, [(CpuId(0), 5)]);
+        assert_eq!(table.cpus, Some("0-1".parse().unwrap()));
         // Another driver has the number: what lasts is read again.
         fs::write(dir.path().join("proc/interrupts"), " CPU0\n 24: 1 PCI-MSI 3-edge nvme0q1\n").unwrap();
         fs::write(dir.path().join("sys/kernel/irq/24/hwirq"), "8\n").unwrap();
@@ -274,6 +290,9 @@ mod tests {
         let table = InterruptReader::new(&host).read(0).unwrap();
         assert_eq!(table.interrupts[0].counts, [(CpuId(1), 7)]);
         assert_eq!(table.interrupts[0].name, "eth0-TxRx-0");
+        // A timer of each CPU is no device's.
+        fs::write(dir.path().join("sys/kernel/irq/24/chip_name"), "GICv3\n").unwrap();
+        assert!(InterruptReader::new(&host).read(0).is_err(), "nothing else is left");
     }
 
     #[test]
@@ -288,6 +307,19 @@ mod tests {
         // A directory that is no sysfs is not believed.
         let (dir, _) = host(&[("sys/class/net/x", "")]);
         std::os::unix::fs::symlink("../../0000:3b:00.0", dir.path().join("sys/class/net/eth0")).unwrap();
-        assert_eq!(addresses_in(dir.path()).unwrap(), [""; 0]);
+        assert!(addresses_in(dir.path()).unwrap_err().to_string().contains("no sysfs"));
+    }
+
+    #[test]
+    fn network_devices_of_an_unreadable_or_captured_namespace_are_unknown() {
+        let (dir, host) = host(&[("proc/7/stat", ""), ("proc/8/stat", ""), ("proc/1/stat", "")]);
+        for (process, namespace) in [("1", "net:[1]"), ("7", "net:[1]"), ("8", "net:[9]")] {
+            let ns = dir.path().join("proc").join(process).join("ns");
+            fs::create_dir(&ns).unwrap();
+            std::os::unix::fs::symlink(namespace, ns.join("net")).unwrap();
+        }
+        assert_eq!(network_devices(&host, 7), Ok(Vec::new()), "that of the host");
+        assert!(network_devices(&host, 8).unwrap_err().contains("captured"));
+        assert!(network_devices(&host, 9).unwrap_err().contains("proc/9/ns/net cannot be read"));
     }
 }

@@ -2,8 +2,11 @@
 
 use std::{
     fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
+
+use super::HostRoot;
 
 /// Cgroups below the workload's own that are looked into.
 const MAX_CGROUPS: usize = 4096;
@@ -31,6 +34,14 @@ pub fn processes_in(cgroup: &Path) -> Result<Vec<u32>, String> {
     // Process 0 is one that this process cannot see; to the system call it would be the caller.
     processes.retain(|pid| *pid != 0);
     Ok(processes)
+}
+
+/// Effective user of a process as the host counts users: the owner of `/proc/PID`, also of processes that
+/// nobody may dump (`task_dump_owner` of fs/proc/base.c). `None` if unknown, as on a captured machine.
+pub fn owner_of_process(host: &HostRoot, pid: u32) -> Option<u32> {
+    let dir = host.proc.join(pid.to_string());
+    let found = fs::metadata(dir.as_path()).ok().filter(|_| !host.captured)?;
+    Some(found.uid())
 }
 
 /// Start time of a process or thread in ticks since boot, from its `stat`. The name may hold anything; behind

@@ -3,10 +3,18 @@
 //! Nothing but the calls belongs here; what to ask, and what an answer means, is decided elsewhere.
 #![expect(
     unsafe_code,
-    reason = "glibc has no wrapper for move_pages(2), set_mempolicy(2) and bpf(2), and std none for signal(2)"
+    reason = "glibc has no wrapper for move_pages(2), set_mempolicy(2) and bpf(2), and std none for signal(2) \
+              and for execvp(3) with the signals as they are"
 )]
 
-use std::{io, ptr};
+use std::{
+    ffi::{CString, OsString},
+    io,
+    mem::MaybeUninit,
+    os::unix::ffi::OsStrExt as _,
+    ptr,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use numa_topology::{id::NodeId, set::NodeSet};
 
@@ -103,12 +111,49 @@ pub fn ignore_file_size_signal() {
     let _was_default = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// A write beyond the greatest size of a file ends the process again, as for other programs: for one that
-/// this process becomes.
-pub fn take_file_size_signal() {
-    // SAFETY: no function is installed, the signal gets its default; signal(2) takes two numbers then, and
-    // nothing else in the process asks for this signal.
-    let _was_ignored = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
+/// Whether `SIGPIPE` and `SIGXFSZ` were ignored when the process was started: the runtime of Rust ignores the
+/// first before `main`, and [`ignore_file_size_signal`] the other.
+static INHERITED_IGNORED: [(libc::c_int, AtomicBool); 2] =
+    [(libc::SIGPIPE, AtomicBool::new(false)), (libc::SIGXFSZ, AtomicBool::new(false))];
+
+/// Called by the C library before `main`.
+#[used]
+// SAFETY: the section holds pointers to functions of this type, which may ignore the arguments of `main`.
+#[unsafe(link_section = ".init_array")]
+static NOTE_SIGNALS: extern "C" fn() = note_signals;
+
+extern "C" fn note_signals() {
+    for (signal, is_ignored) in &INHERITED_IGNORED {
+        let mut found = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: the kernel writes to `found`, which is large enough; without a new action it only asks.
+        let asked = unsafe { libc::sigaction(*signal, ptr::null(), found.as_mut_ptr()) };
+        // SAFETY: zeros are a valid `sigaction`, and so is what the kernel has written.
+        let found = unsafe { found.assume_init() };
+        let ignored = asked == 0 && found.sa_sigaction == libc::SIG_IGN;
+        is_ignored.store(ignored, Ordering::Relaxed);
+    }
+}
+
+/// Becomes another program, looked for in `PATH`, which ignores the signals that this one was started with.
+/// Returns only if that failed, and why.
+pub fn become_program(command: &[OsString]) -> io::Error {
+    let words: Result<Vec<CString>, _> = command.iter().map(|word| CString::new(word.as_bytes())).collect();
+    let words = match words {
+        Ok(words) => words,
+        Err(error) => return io::Error::new(io::ErrorKind::InvalidInput, error),
+    };
+    let mut arguments: Vec<*const libc::c_char> = words.iter().map(|word| word.as_ptr()).collect();
+    arguments.push(ptr::null());
+    let Some(program) = words.first() else { return io::ErrorKind::InvalidInput.into() };
+    for (signal, was_ignored) in &INHERITED_IGNORED {
+        let to = if was_ignored.load(Ordering::Relaxed) { libc::SIG_IGN } else { libc::SIG_DFL };
+        // SAFETY: no function is installed; signal(2) takes two numbers then.
+        let _before = unsafe { libc::signal(*signal, to) };
+    }
+    // SAFETY: the strings end with a zero and live until the call returns, and the list ends with a null
+    // pointer.
+    unsafe { libc::execvp(program.as_ptr(), arguments.as_ptr()) };
+    io::Error::last_os_error()
 }
 
 /// `MPOL_F_STATIC_NODES` (include/uapi/linux/mempolicy.h): the nodes stay when the cpuset gets others.

@@ -71,7 +71,11 @@ pub(crate) const KNOWN: &[KnownAnnotation] = &[
     known("deny.topologyhints", Pools, "hints that do not count"),
     known("engine", Both, "the engine that places the pod"),
     known("hide-hyperthreads", Pools, "one thread of each core"),
-    known("irq-affinity", NotDone, "interrupts are not moved; irqbalance or the kernel's defaults do that"),
+    known(
+        "irq-affinity",
+        NotDone,
+        "`interrupts.mode` and `workload.interrupts` of the configuration do that",
+    ),
     known("memory-type", Pools, "kinds of memory"),
     known("memory.preserve", Pools, "memory nodes are left as they are"),
     known("memory.strict", Pools, "memory is never moved for others"),
@@ -387,6 +391,37 @@ mod tests {
             assert!(page.contains(&line), "docs/coming-from.md lacks: {line}");
         }
     }
+
+    /// Subjects with a feature of their own: no page says that they are not done.
+    const DONE: [&str; 8] = [
+        "interrupt",
+        "NodeResourceTopology",
+        "Numatopology",
+        "resource allocation",
+        "claims are not",
+        "interleave",
+        "preferred-many",
+        "memory policies of processes",
+    ];
+
+    #[test]
+    fn no_page_for_newcomers_denies_what_exists() {
+        for page in [
+            include_str!("../../../docs/coming-from-kubelet.md"),
+            include_str!("../../../docs/coming-from-nri-plugins.md"),
+            include_str!("../../../docs/coming-from-numad.md"),
+            include_str!("../../../docs/coming-from-volcano.md"),
+        ] {
+            let denied = page.lines().filter(|line| line.starts_with('|') && line.contains("| not done"));
+            let denied: Vec<&str> = denied.collect();
+            assert!(denied.len() > 2, "the pages have such rows");
+            for row in denied {
+                let found = DONE.iter().find(|subject| row.contains(**subject));
+                assert_eq!(found, None, "{row}");
+            }
+        }
+    }
+
     /// What stands between backticks in a text.
     fn quoted(text: &str) -> impl Iterator<Item = &str> {
         text.split('`').skip(1).step_by(2)

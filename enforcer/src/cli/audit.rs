@@ -17,8 +17,8 @@ use enforcer_core::{
         without_hindered,
     },
     interrupts::{
-        InterruptClient, InterruptHistory, InterruptInputs, InterruptMode, InterruptTable, SteeredInterrupts,
-        assess_interrupts, declared_clients, irqbalance,
+        InterruptClient, InterruptHistory, InterruptInputs, InterruptMode, InterruptTable, NetworkDevices,
+        SteeredInterrupts, assess_interrupts, declared_clients, irqbalance,
     },
     model::Model,
     owners::Owners,
@@ -41,7 +41,13 @@ use enforcer_act::{
     cpuset::CpusetTree,
     self_placed::{self, Depth},
 };
-use enforcer_host::{HostRoot, cgroup::CgroupLayout, interrupts::InterruptReader, topology::read_topology};
+use enforcer_host::{
+    HostRoot,
+    cgroup::CgroupLayout,
+    interrupts::{InterruptReader, network_devices},
+    processes::owner_of_process,
+    topology::read_topology,
+};
 use enforcer_report::{json, junit, metrics, page, rule_text, sarif, status::StatusReport, table};
 
 /// What an audit does.
@@ -100,7 +106,7 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         owners: &owners,
         declarations: &declarations,
     });
-    let clients = declared_clients(
+    let mut clients = declared_clients(
         &inventory.machine,
         &seen.workloads,
         &seen.now,
@@ -110,7 +116,11 @@ pub(super) fn run(options: &Options, out: &mut dyn Write) -> anyhow::Result<Exit
         &owners,
     );
     if let Some(interrupts) = interrupts.filter(|_| !clients.is_empty()) {
-        let (more, degraded) = interrupts.end(&inventory.machine, &clients, irqbalance(&seen.now.tasks));
+        let unread = NetworkDevices::default()
+            .add_to(&mut clients, &seen.now.tasks, |pid| network_devices(&options.host, pid));
+        seen.degraded.extend(unread);
+        let balancer = irqbalance(&seen.now.tasks, |pid| owner_of_process(&options.host, pid));
+        let (more, degraded) = interrupts.end(&inventory.machine, &clients, balancer);
         findings = with_more(findings, more);
         seen.degraded.extend(degraded);
     }

@@ -4,17 +4,24 @@
 //! an entry point starts its program through this command, which sets the policy and becomes the program. All
 //! that the program starts inherits it.
 
-use std::{fs, io::Write as _, os::unix::process::CommandExt as _, path::Path, process};
+use std::{
+    fs,
+    io::{self, Write as _},
+    path::Path,
+};
 
 use anyhow::{Context as _, Result, bail};
 use enforcer_core::{memory_policy::PolicyMode, named::Named as _, parse::task_status::TaskStatus};
 use enforcer_host::{HostRoot, topology::read_topology};
-use enforcer_kernel::linux::{set_memory_policy, take_file_size_signal};
+use enforcer_kernel::linux::{become_program, set_memory_policy};
 use numa_placement::settings::MemoryType;
 use numa_topology::{MemoryClass, Topology, set::NodeSet};
 
-use super::{UsageError, args::ExecArgs};
+use super::{UsageError, args::ExecArgs, exit};
 use crate::exit::Exit;
+
+/// "Operation not permitted": the call itself needs no privilege, a filter of calls says so.
+const EPERM: i32 = 1;
 
 /// Weights of weighted interleaving, one file for each node (Linux 6.9,
 /// Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave).
@@ -31,21 +38,33 @@ pub(super) fn run(args: &ExecArgs) -> Result<Exit> {
         _ => nodes(args)?,
     };
     let number = mode.number().context("a memory policy without a number")?;
-    set_memory_policy(number, &nodes, args.keep_nodes).with_context(|| {
-        let needs = match mode {
-            PolicyMode::WeightedInterleave => ", which needs Linux 6.9",
-            PolicyMode::PreferredMany => ", which needs Linux 5.15",
-            _ => "",
-        };
-        format!("set the memory policy {} of NUMA nodes {nodes}{needs}", mode.name())
-    })?;
+    if let Err(error) = set_memory_policy(number, &nodes, args.keep_nodes) {
+        let needs = needs(mode, &error);
+        let what = format!("set the memory policy {} of NUMA nodes {nodes}{needs}", mode.name());
+        return Err(error).context(what);
+    }
     if mode == PolicyMode::WeightedInterleave {
         warn_of_equal_weights(&nodes);
     }
-    let Some((program, arguments)) = args.command.split_first() else { bail!("no command") };
-    take_file_size_signal();
-    let cause = process::Command::new(program).args(arguments).exec();
-    Err(cause).with_context(|| format!("run {}", Path::new(program).display()))
+    let Some(program) = args.command.first() else { bail!("no command") };
+    let cause = become_program(&args.command);
+    // As a shell and env(1) end.
+    let code = if cause.kind() == io::ErrorKind::NotFound { Exit::NoProgram } else { Exit::NotRun };
+    let _of_other_commands =
+        exit::of_error(&anyhow::Error::new(cause).context(format!("run {}", Path::new(program).display())));
+    Ok(code)
+}
+
+/// What the kernel or the container lacks.
+fn needs(mode: PolicyMode, error: &io::Error) -> &'static str {
+    if error.raw_os_error() == Some(EPERM) {
+        return ": a seccomp profile refuses set_mempolicy; those of container runtimes allow it with CAP_SYS_NICE";
+    }
+    match mode {
+        PolicyMode::WeightedInterleave => ", which needs Linux 6.9",
+        PolicyMode::PreferredMany => ", which needs Linux 5.15",
+        _ => "",
+    }
 }
 
 /// Nodes of the policy: as given, or those that the cpuset allows, of the kinds that were asked for.
@@ -109,6 +128,13 @@ mod tests {
     use numa_topology::{MemoryKind, id::NodeId, synth::Machine};
 
     use super::*;
+
+    #[test]
+    fn refusal_by_a_filter_of_calls_is_named_as_such() {
+        let said = |code| needs(PolicyMode::WeightedInterleave, &io::Error::from_raw_os_error(code));
+        assert!(said(EPERM).contains("seccomp") && said(EPERM).contains("CAP_SYS_NICE"));
+        assert!(said(22).contains("Linux 6.9"));
+    }
 
     #[test]
     fn nodes_are_chosen_by_their_kind_of_memory() {

@@ -16,7 +16,7 @@ mod prepare;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -59,8 +59,8 @@ pub struct DriverSettings {
     pub missing: MissingAmounts,
     /// Whether several pods may share exclusive CPUs.
     pub share_exclusive: bool,
-    /// Whether the daemon keeps interrupts off exclusive CPUs.
-    pub steers_interrupts: bool,
+    /// Whether the daemon keeps interrupts off exclusive CPUs; a reload of the configuration changes it.
+    pub steers_interrupts: Arc<AtomicBool>,
 }
 
 /// The claims of this node.

@@ -9,8 +9,15 @@
 //! published only after the claims are loaded. No task ends another; what one lacks is a degraded source.
 
 use std::{
-    collections::BTreeMap, convert::Infallible, fs, future::pending, io, os::unix::net::UnixListener,
-    path::PathBuf, sync::Arc, time::Duration,
+    collections::BTreeMap,
+    convert::Infallible,
+    fs,
+    future::pending,
+    io,
+    os::unix::net::UnixListener,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use enforcer_cluster::{ApiConnection, Backoff, send_if_different};
@@ -124,6 +131,7 @@ impl DriverService {
         policy: &Policy,
         node: String,
         places: Arc<dyn ClaimPlaces>,
+        steers_interrupts: Arc<AtomicBool>,
         patience: Duration,
     ) -> Result<OpenedDriver, String> {
         let Policy { dra, kubelet, state_dir, cluster, .. } = policy;
@@ -147,7 +155,7 @@ impl DriverService {
                  their containers run on shared ones until the API server has been asked for the claims",
             )
         });
-        let settings = settings_of(policy);
+        let settings = settings_of(policy, steers_interrupts);
         let (connection, connected) = watch::channel(None);
         let source = Arc::new(LateClaims(connected));
         let driver = Arc::new(
@@ -232,13 +240,13 @@ impl DriverService {
     }
 }
 
-fn settings_of(policy: &Policy) -> DriverSettings {
+fn settings_of(policy: &Policy, steers_interrupts: Arc<AtomicBool>) -> DriverSettings {
     let dra = &policy.dra;
     DriverSettings {
         driver: DRIVER.to_owned(),
         missing: dra.without_amounts,
         share_exclusive: dra.share_exclusive,
-        steers_interrupts: policy.steers_interrupts(),
+        steers_interrupts,
     }
 }
 

@@ -92,7 +92,7 @@ impl Rig {
             driver: "numa-enforcer.io".into(),
             missing: MissingAmounts::Refuse,
             share_exclusive: false,
-            steers_interrupts: false,
+            steers_interrupts: Arc::default(),
         };
         let source: Arc<dyn ClaimSource> = Arc::clone(&self.api) as _;
         let places: Arc<dyn ClaimPlaces> = Arc::clone(&self.places) as _;

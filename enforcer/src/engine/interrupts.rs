@@ -8,18 +8,21 @@
 //! its original CPUs back in the next turn.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use enforcer_core::{
     finding::Finding,
     interrupts::{
-        InterruptClient, InterruptHistory, InterruptInputs, InterruptMode, InterruptTable, SteeredInterrupts,
-        assess_interrupts, decide_interrupts, declared_clients, irqbalance,
+        InterruptClient, InterruptHistory, InterruptInputs, InterruptMode, InterruptTable, NetworkDevices,
+        SteeredInterrupts, assess_interrupts, decide_interrupts, declared_clients, irqbalance,
     },
-    sample::TaskSample,
-    workload::{CgroupPath, printable},
+    policy::Policy,
+    workload::printable,
 };
 use numa_topology::{degraded::Degraded, set::CpuSet};
 
@@ -55,8 +58,9 @@ pub(super) struct TurnInterrupts {
     writer: Option<InterruptWriter>,
     history: InterruptHistory,
     before: Option<InterruptTable>,
-    /// PCI addresses of network devices by workload.
-    networks: BTreeMap<CgroupPath, BTreeSet<String>>,
+    networks: NetworkDevices,
+    /// Whether the policy lets the daemon set interrupts, for other threads.
+    steers: Arc<AtomicBool>,
     totals: InterruptTotals,
 }
 
@@ -72,6 +76,16 @@ impl TurnInterrupts {
     /// Lets turns write.
     pub(super) fn allow(&mut self, parts: InterruptParts) {
         self.parts = Some(parts);
+    }
+
+    /// Whether the policy lets the daemon set interrupts, now and after each reload.
+    pub(super) fn steers(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.steers)
+    }
+
+    /// Takes over a policy.
+    pub(super) fn follow(&self, policy: &Policy) {
+        self.steers.store(policy.steers_interrupts(), Ordering::Relaxed);
     }
 
     /// Opens the writer where interrupts are to be set, or were.
@@ -109,7 +123,7 @@ impl Engine {
         seen.degraded.extend(self.interrupts.open(steers).err());
         let clients = match self.policy.interrupts.mode {
             InterruptMode::Off => Vec::new(),
-            _ => self.interrupt_clients(view),
+            _ => self.interrupt_clients(view, &mut seen.degraded),
         };
         if clients.is_empty() && self.interrupts.steered().is_empty() {
             self.interrupts.before = None;
@@ -123,17 +137,18 @@ impl Engine {
             }
             None => return seen,
         };
-        let balancer = irqbalance(&view.sample.tasks);
+        let balancer = irqbalance(&view.sample.tasks, |pid| self.source.owner_of_process(pid));
         if let Some(pid) = balancer.filter(|_| steers) {
             let reason = format!("irqbalance (process {pid}) distributes interrupts, and is not fought");
             seen.degraded.push(Degraded::new("interrupts:irqbalance", reason, NOT_SET));
         }
+        let steered = self.interrupts.steered();
+        self.interrupts.history.look(&table, &steered, now_ns);
         if let Some(writer) = &mut self.interrupts.writer {
             let kept = writer.keep_to(&table);
             seen.degraded.extend(kept.err().map(|reason| Degraded::new("interrupts:write", reason, NOT_SET)));
         }
         let steered = self.interrupts.steered();
-        self.interrupts.history.look(&table, &steered, now_ns);
         let machine = &view.inventory.machine;
         let inputs = InterruptInputs { machine, table: &table, clients: &clients, steered: &steered };
         let before = self.interrupts.before.as_ref();
@@ -141,12 +156,14 @@ impl Engine {
         self.interrupts.totals.add(&found);
         if !paused && balancer.is_none() && self.may_write() {
             // Without the setting nothing is left to heed: what was set is given back.
-            let heeded: &[InterruptClient] = if steers { &clients } else { &[] };
-            self.steer(&InterruptInputs { clients: heeded, ..inputs }, now_ns);
+            let heeded: Vec<InterruptClient> =
+                clients.iter().filter(|client| steers && !client.is_marked).cloned().collect();
+            self.steer(&InterruptInputs { clients: &heeded, ..inputs }, now_ns);
+            self.interrupts.history.drop_expired(now_ns);
         }
         let refused: Vec<_> = self.interrupts.history.refusals().take(NAMED).cloned().collect();
-        let unmanaged = refused.iter().filter(|one| !one.is_managed);
-        seen.degraded.extend(unmanaged.take(1).map(|one| {
+        let unset = refused.iter().filter(|one| !one.is_fixed);
+        seen.degraded.extend(unset.take(1).map(|one| {
             let reason = format!("interrupt {} ({}): {}", one.number, one.name, one.cause);
             Degraded::new("interrupts:refused", reason, "this interrupt stays on the CPUs it has")
         }));
@@ -179,20 +196,28 @@ impl Engine {
                     tracing::info!("interrupt {number} ({name}): CPUs {from} -> {to}: {}", change.reason);
                 }
                 InterruptOutcome::Skipped(reason) => tracing::debug!("interrupt {number} ({name}): {reason}"),
-                InterruptOutcome::Refused { cause, is_managed } => {
+                InterruptOutcome::Refused { cause, is_fixed } => {
                     totals.refused += 1;
                     if history.refusal(number).is_none() {
-                        let why = if is_managed { "; the kernel manages its CPUs" } else { "" };
+                        let why = match (is_fixed, &change.device) {
+                            (true, Some(_)) => "; the kernel manages its CPUs",
+                            (true, None) => "; its chip or driver lets no program choose them",
+                            (false, _) => "",
+                        };
                         tracing::warn!("interrupt {number} ({name}) stays on CPUs {from}: {cause}{why}");
                     }
-                    history.note_refused(&change, cause, is_managed, now_ns);
+                    history.note_refused(&change, cause, is_fixed, now_ns);
                 }
             }
         }
     }
 
     /// Workloads with exclusive CPUs or devices of their own.
-    fn interrupt_clients(&mut self, view: &TurnView<'_>) -> Vec<InterruptClient> {
+    fn interrupt_clients(
+        &mut self,
+        view: &TurnView<'_>,
+        degraded: &mut Vec<Degraded>,
+    ) -> Vec<InterruptClient> {
         let TurnView { inventory, workloads, sample, model, declarations, owners } = *view;
         let machine = &inventory.machine;
         let mut clients =
@@ -210,21 +235,10 @@ impl Engine {
                 None => clients.push(granted),
             }
         }
-        for client in clients.iter_mut().filter(|one| !one.exclusive.is_empty()) {
-            let Some(cgroup) = &client.cgroup else { continue };
-            if !self.interrupts.networks.contains_key(cgroup) {
-                let Some(pid) = process_in(&sample.tasks, cgroup) else { continue };
-                let devices = self.source.network_devices(pid).into_iter().collect();
-                self.interrupts.networks.insert(cgroup.clone(), devices);
-            }
-            client.devices.extend(self.interrupts.networks.get(cgroup).into_iter().flatten().cloned());
-        }
-        let is_there = |cgroup: &CgroupPath| clients.iter().any(|one| one.cgroup.as_ref() == Some(cgroup));
-        self.interrupts.networks.retain(|cgroup, _| is_there(cgroup));
+        let source = &self.source;
+        let unread =
+            self.interrupts.networks.add_to(&mut clients, &sample.tasks, |pid| source.network_devices(pid));
+        degraded.extend(unread);
         clients
     }
-}
-
-fn process_in(tasks: &[TaskSample], cgroup: &CgroupPath) -> Option<u32> {
-    tasks.iter().find(|task| task.cgroup.as_ref() == Some(cgroup)).map(|task| task.pid)
 }

@@ -32,7 +32,7 @@ mod widening;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -160,6 +160,8 @@ impl Engine {
     /// An engine without observations. Without an actuator it never writes, whatever the policy.
     pub fn new(source: Box<dyn HostSource>, policy: Policy) -> Self {
         let host = source.host();
+        let interrupts = TurnInterrupts::default();
+        interrupts.follow(&policy);
         Self {
             source,
             actuator: None,
@@ -188,7 +190,7 @@ impl Engine {
             self_placed: SelfPlacedLooks::default(),
             demotion: Demotion::default(),
             recording: TurnLog::default(),
-            interrupts: TurnInterrupts::default(),
+            interrupts,
             overtaken: false,
             journal_blocked: false,
             was_paused: false,
@@ -204,6 +206,11 @@ impl Engine {
     /// Lets turns set CPUs of interrupts when the policy allows it.
     pub fn allow_interrupts(&mut self, parts: InterruptParts) {
         self.interrupts.allow(parts);
+    }
+
+    /// Whether turns set CPUs of interrupts under the policy, now and after each reload.
+    pub fn steers_interrupts(&self) -> Arc<AtomicBool> {
+        self.interrupts.steers()
     }
 
     /// Disables writes for good.
@@ -302,6 +309,7 @@ impl Engine {
             degraded.retain(|one| one.source != Inventory::UNFIT);
             self.machine = Some(PlacementMachine::new((inventory.machine.clone(), degraded), &policy));
         }
+        self.interrupts.follow(&policy);
         self.policy = policy;
         self.totals.config_good = true;
         self.self_placed.forget();

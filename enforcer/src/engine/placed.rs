@@ -248,7 +248,8 @@ impl SharedLedger {
         state.held.exclusive_without(own)
     }
 
-    /// Containers with exclusive CPUs, and one more for those that are held for no container that is known.
+    /// Containers with exclusive CPUs, and one more for those that are held for no container that is known. CPUs
+    /// that a mark or the kubelet gave a container are not of these: their owners tell of them.
     pub(super) fn exclusive_clients(&self, machine: &Topology) -> Vec<InterruptClient> {
         let state = self.lock();
         let HeldResources { containers, allocations, .. } = &state.held;
@@ -259,13 +260,16 @@ impl SharedLedger {
             exclusive,
             ..InterruptClient::default()
         };
-        let granted = containers.cgroups().filter_map(|(cgroup, holder)| {
+        let granted = containers.cgroups().filter(|(_, holder)| !holder.is_given());
+        let granted = granted.filter_map(|(cgroup, holder)| {
             let exclusive = allocations.get(holder)?.exclusive.clone();
             (!exclusive.is_empty()).then(|| client(Some(cgroup), holder.to_string(), exclusive))
         });
         let mut clients: Vec<InterruptClient> = granted.collect();
         let known = clients.iter().fold(CpuSet::new(), |all, one| all.union(&one.exclusive));
-        let others = allocations.exclusive_cpus().difference(&known);
+        let told = allocations.iter().filter(|(holder, _)| !holder.is_given());
+        let others =
+            told.fold(CpuSet::new(), |all, (_, grant)| all.union(&grant.exclusive)).difference(&known);
         if !others.is_empty() {
             clients.push(client(None, "claims and containers that start".to_owned(), others));
         }

@@ -33,6 +33,7 @@ use enforcer_host::{
     host_facts::read_host,
     interrupts::{InterruptReader, network_devices},
     lxc::read_lxc_controller,
+    processes::owner_of_process,
     topology::read_topology,
     units::{read_units, units_of},
     workloads::{UserProcesses, read_workloads},
@@ -143,9 +144,14 @@ pub trait HostSource {
     fn interrupts(&mut self, _now_ns: u64) -> Option<Result<InterruptTable, Degraded>> {
         None
     }
-    /// PCI addresses of the network devices in the network namespace of a process, if it has one of its own.
-    fn network_devices(&self, _pid: u32) -> Vec<String> {
-        Vec::new()
+    /// PCI addresses of the network devices in the network namespace of a process, if it has one of its own;
+    /// an error if they are unknown.
+    fn network_devices(&self, _pid: u32) -> Result<Vec<String>, String> {
+        Ok(Vec::new())
+    }
+    /// Effective user of a process, if known.
+    fn owner_of_process(&self, _pid: u32) -> Option<u32> {
+        None
     }
     /// Facts about other writers on this host.
     fn others(&mut self) -> ForeignOwners {
@@ -331,8 +337,12 @@ impl HostSource for LiveSource {
         Some(self.interrupts.read(now_ns))
     }
 
-    fn network_devices(&self, pid: u32) -> Vec<String> {
+    fn network_devices(&self, pid: u32) -> Result<Vec<String>, String> {
         network_devices(&self.host, pid)
+    }
+
+    fn owner_of_process(&self, pid: u32) -> Option<u32> {
+        owner_of_process(&self.host, pid)
     }
 
     fn sample(&mut self, workloads: &[Workload], now_ns: u64) -> Sample {

@@ -261,7 +261,8 @@ fn load_driver(
     let node = publish::node_name(host, &policy.cluster);
     // The old daemon is told to end before its last thread has.
     let patience = if options.take_over.is_zero() { Duration::ZERO } else { LOCK_PATIENCE };
-    match DriverService::open(host, policy, node, Arc::new(engine.placed()), patience) {
+    let (places, steers) = (Arc::new(engine.placed()), engine.steers_interrupts());
+    match DriverService::open(host, policy, node, places, steers, patience) {
         Ok(mut opened) => {
             if let Some(damage) = opened.damage.take() {
                 engine.add_degraded(damage);

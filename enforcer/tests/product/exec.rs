@@ -35,6 +35,21 @@ fn end_and_signals_are_those_of_the_program() {
 }
 
 #[test]
+fn ignored_signals_are_those_that_it_was_started_with() {
+    let program = env!("CARGO_BIN_EXE_numa-enforcer");
+    for (trap, ignored) in [("-", [false; 2]), ("''", [true; 2])] {
+        let shell = format!(
+            "trap {trap} PIPE XFSZ; exec {program} exec --policy local -- grep SigIgn /proc/self/status"
+        );
+        // The standard library resets SIGPIPE of what it starts.
+        let out = std::process::Command::new("sh").args(["-c", &shell]).output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        let mask = u64::from_str_radix(text.split_whitespace().last().unwrap(), 16).unwrap();
+        assert_eq!([13, 25].map(|signal| mask & (1 << (signal - 1)) != 0), ignored, "trap {trap}: {text}");
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused_before_the_program_runs() {
     let echo = ["echo", "ran"];
     for (policy, code, said) in [
@@ -50,7 +65,9 @@ fn what_cannot_be_is_refused_before_the_program_runs() {
         assert!(ended.stderr.contains(said), "{policy:?}: {}", ended.stderr);
     }
     let missing = under(&["--policy", "local"], &["/no/such/program"]);
-    assert_eq!(missing.code, Some(2));
+    assert_eq!(missing.code, Some(127));
+    let no_program = under(&["--policy", "local"], &["/etc/passwd"]);
+    assert_eq!(no_program.code, Some(126), "{}", no_program.stderr);
     assert!(missing.stderr.contains("run /no/such/program: No such file"), "{}", missing.stderr);
     assert_eq!(run(&["exec", "--policy", "local"]).code, Some(64), "no program");
 }

@@ -31,7 +31,15 @@ fn affinity(fixture: &Fixture) -> String {
 fn change(original: &str, from: &str, to: &str) -> InterruptChange {
     let [original, from, to] = [original, from, to].map(|text| text.parse().unwrap());
     let (name, reason) = ("eth0".to_owned(), String::new());
-    InterruptChange { number: 24, name, identity: Some("PCI-MSIX 7".into()), original, from, to, reason }
+    let identity = Some("PCI-MSIX 7".into());
+    InterruptChange { number: 24, name, identity, device: None, original, from, to, reason }
+}
+
+/// A reading of interrupt 24 with these CPUs.
+fn table(affinity: &str) -> InterruptTable {
+    let (identity, affinity) = (Some("PCI-MSIX 7".into()), affinity.parse().ok());
+    let one = Interrupt { number: 24, identity, affinity, ..Interrupt::default() };
+    InterruptTable { interrupts: vec![one], ..InterruptTable::default() }
 }
 
 fn writer(fixture: &Fixture) -> InterruptWriter {
@@ -106,10 +114,80 @@ fn a_refused_write_is_named_and_leaves_no_record() {
         "{skipped:?}"
     );
     assert!(writer.steered().is_empty());
-    let table =
-        InterruptTable { interrupts: vec![Interrupt { number: 9, ..Interrupt::default() }], read_ns: 0 };
-    put(&fixture, "proc/irq/24/smp_affinity_list", "0-7\n");
+}
+
+#[test]
+fn a_record_ends_when_the_interrupt_is_gone_and_not_when_a_reading_lacks_it() {
+    let fixture = host();
+    let mut writer = writer(&fixture);
     assert_eq!(writer.apply(&change("0-7", "0-7", "0-1")), InterruptOutcome::Set);
-    writer.keep_to(&table).unwrap();
-    assert!(writer.steered().is_empty(), "its device is gone");
+    let without = InterruptTable::default();
+    writer.keep_to(&without).unwrap();
+    assert_eq!(writer.steered().len(), 1, "a device that is down has no line");
+    let identity = fixture.host().sys.join("kernel/irq/24");
+    fs::remove_dir_all(identity.as_path()).unwrap();
+    writer.keep_to(&without).unwrap();
+    assert_eq!(writer.steered().len(), 1, "what cannot be read does not differ");
+    fs::remove_dir_all(fixture.host().proc.join("irq/24").as_path()).unwrap();
+    writer.keep_to(&without).unwrap();
+    assert!(writer.steered().is_empty());
+}
+
+#[test]
+fn a_record_ends_when_another_program_has_set_the_interrupt() {
+    let fixture = host();
+    let mut writer = writer(&fixture);
+    assert_eq!(writer.apply(&change("0-7", "0-7", "0-1")), InterruptOutcome::Set);
+    writer.keep_to(&table("0-1")).unwrap();
+    assert_eq!(writer.steered().len(), 1);
+    // The value before is no longer the daemon's once its own was there.
+    for foreign in ["5", "0-7"] {
+        writer.keep_to(&table(foreign)).unwrap();
+        assert!(writer.steered().is_empty(), "{foreign}");
+        put(&fixture, "proc/irq/24/smp_affinity_list", "0-7\n");
+        assert_eq!(writer.apply(&change("0-7", "0-7", "0-1")), InterruptOutcome::Set);
+    }
+}
+
+#[test]
+fn the_original_survives_a_daemon_that_was_killed_between_record_and_write() {
+    let fixture = host();
+    let mut writer_now = writer(&fixture);
+    assert_eq!(writer_now.apply(&change("0-7", "0-7", "0-1")), InterruptOutcome::Set);
+    drop(writer_now);
+    // It has recorded 0-1 -> 2-3, and was killed before it wrote.
+    let mut record = InterruptRecord::open(&fixture.state_dir()).unwrap();
+    let begun = RecordedInterrupt {
+        irq: 24,
+        identity: Some("PCI-MSIX 7".into()),
+        original: "0-7".into(),
+        set: "2-3".into(),
+        was: Some("0-1".into()),
+        boot_id: BOOT.map(str::to_owned),
+    };
+    record.steered(begun).unwrap();
+    drop(record);
+    let mut writer_now = writer(&fixture);
+    writer_now.keep_to(&table("0-1")).unwrap();
+    let steered = writer_now.steered();
+    assert!(steered[&24].has_set(&"0-1".parse().unwrap()), "{steered:?}");
+    drop(writer_now);
+    assert_eq!(restored(&fixture, false), [RestoreResult::PutBack { from: "0-1".into() }]);
+    assert_eq!(affinity(&fixture), "0-7\n");
+}
+
+#[test]
+fn original_cpus_that_are_offline_are_no_failure() {
+    let fixture = host();
+    put(&fixture, "proc/irq/24/smp_affinity_list", "6-7\n");
+    let mut writer_now = writer(&fixture);
+    assert_eq!(writer_now.apply(&change("6-7", "6-7", "0-1")), InterruptOutcome::Set);
+    drop(writer_now);
+    put(&fixture, "sys/devices/system/cpu/online", "0-3\n");
+    let restored_now = restored(&fixture, false);
+    assert!(
+        matches!(&restored_now[..], [RestoreResult::Skipped { reason }] if reason.contains("6-7 are offline")),
+        "{restored_now:?}"
+    );
+    assert_eq!((affinity(&fixture).as_str(), restored(&fixture, false).len()), ("0-1\n", 0));
 }

@@ -164,6 +164,9 @@ pub struct RecordedInterrupt {
     pub original: String,
     /// Set CPUs.
     pub set: String,
+    /// CPUs before that write, which may not have been carried out; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was: Option<String>,
     /// The boot that it belongs to.
     pub boot_id: Option<String>,
 }

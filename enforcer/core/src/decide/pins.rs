@@ -15,9 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     model::nearest_effective,
+    owner::Owner,
     sample::Sample,
     turn::Inputs,
-    workload::{CgroupPath, Origin},
+    workload::{CgroupPath, Origin, Workload},
 };
 use numa_placement::{Allocations, Grant, Holder};
 use numa_topology::set::CpuSet;
@@ -67,10 +68,18 @@ pub(crate) fn all(inputs: &Inputs<'_>) -> Pins {
     let others = inputs.workloads.iter().filter(|workload| {
         !matches!(workload.origin, Origin::Process { .. })
             && placed(&workload.cgroup).is_none()
-            && inputs.owners.foreign(workload).is_none()
+            && !is_counted_elsewhere(inputs, workload)
             && !of_containers.contains(&workload.cgroup)
     });
     others.filter_map(|one| nearest_pin(inputs.sample, &one.cgroup)).collect()
+}
+
+/// Exclusive CPUs of pods are claims of the kubelet or grants, and the others are shared; the daemon's own
+/// cgroup needs no CPUs for itself. Every other owner tells of its CPUs by its cpusets alone.
+fn is_counted_elsewhere(inputs: &Inputs<'_>, workload: &Workload) -> bool {
+    inputs.owners.foreign(workload).is_some_and(|owned| {
+        owned.owner == Owner::DaemonItself || matches!(workload.origin, Origin::Pod { .. })
+    })
 }
 
 /// CPUs that a cgroup is pinned to, by its own files or by those of the nearest pinned cgroup above it, and

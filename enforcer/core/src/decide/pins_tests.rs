@@ -3,10 +3,12 @@
 use super::*;
 use crate::{
     hosted::Containers,
+    owner::{LxcController, Owner, UnitSetting},
     partition::{Partition, PartitionState},
     rebalance,
     scene::Scene,
     turn::History,
+    workload::{Origin, QosClass, Runtime},
 };
 use numa_topology::synth::Machine;
 
@@ -47,6 +49,37 @@ fn declared_workload_goes_where_no_other_cgroup_is_pinned() {
         let scene =
             host().workload("/db", "0-7", "0-1").workload("/box", pinned, "0-1").declared("/db", 2, None);
         assert_eq!(cpus_of(&scene, "/db").as_deref(), Ok(expected), "beside {pinned}");
+    }
+}
+
+#[test]
+fn declared_workload_goes_beside_the_cpus_of_other_owners() {
+    let machine = |domain: &str| Origin::VirtualMachine { domain: domain.into() };
+    let unit = |unit: &str| Origin::Unit { unit: unit.into() };
+    let pod =
+        || Origin::Pod { pod_uid: "u1".into(), qos: QosClass::Burstable, container_id: None, runtime: None };
+    let container = || Origin::Container { id: "c1".into(), runtime: Runtime::Docker };
+    for (path, origin, owner, expected) in [
+        ("/system.slice/slurmstepd.scope/job_7", Origin::Cgroup, Owner::Slurm, "2-3"),
+        ("/nomad.slice/share.slice/ID.web.scope", Origin::Cgroup, Owner::Nomad, "2-3"),
+        ("/lxc.payload.web", Origin::Cgroup, Owner::Incus, "2-3"),
+        ("/machine.slice/vm", machine("vm"), Owner::Libvirt, "2-3"),
+        ("/system.slice/box.service", unit("box.service"), Owner::Systemd, "2-3"),
+        // Claims of the kubelet and grants tell of the CPUs of pods, and the daemon itself needs none.
+        ("/kubepods.slice/pod", pod(), Owner::Unknown, "0-1"),
+        ("/daemon", container(), Owner::DaemonItself, "0-1"),
+    ] {
+        let mut scene =
+            host().workload("/db", "0-7", "0-1").workload(path, "0-1", "0").declared("/db", 2, None);
+        scene.workloads.last_mut().unwrap().origin = origin;
+        scene.facts.lxc = Some(LxcController { owner: Owner::Incus, evidence: "/run/incus".into() });
+        let setting = UnitSetting { file: "/etc/box".into(), line: "AllowedCPUs=0-1".into() };
+        scene.facts.units.insert("box.service".into(), setting);
+        scene.facts.own_cgroup = Some(CgroupPath::new("/daemon"));
+        scene.facts.kubelet.unread = Some("denied".into());
+        let owners = scene.owners(&Containers::default());
+        assert_eq!(owners.foreign(scene.workloads.last().unwrap()).map(|owned| owned.owner), Some(owner));
+        assert_eq!(cpus_of(&scene, "/db").as_deref(), Ok(expected), "beside {path}");
     }
 }
 

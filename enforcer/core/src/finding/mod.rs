@@ -34,7 +34,7 @@ pub use self::{
     added::with_added,
     explained::{RuleWords, UnknownRule},
 };
-use self::{subject::Subject, threads::Threads};
+use self::{short_nodes::NodeSharers, subject::Subject, threads::Threads};
 use crate::{
     decide::{EarlierAdvice, decide},
     declarations::Declarations,
@@ -204,6 +204,7 @@ pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
     let decision = decide(&inputs, &mut allocations);
     let mut findings = if has_nodes { drift::assess(&inputs, &decision) } else { Vec::new() };
     let mut earlier = EarlierAdvice::of_decision(&inputs, &decision);
+    let sharers = NodeSharers::default();
     for workload in workloads {
         let Some(figures) = model.of(workload) else { continue };
         let owner = owners.of(workload);
@@ -219,6 +220,7 @@ pub fn assess_with_writes(host: Judged<'_>) -> (Vec<Finding>, AdvisedWrites) {
             inputs: &inputs,
             decision: &decision,
             allocations: &allocations,
+            sharers: &sharers,
             earlier: &earlier,
             advice: OnceCell::new(),
         };

@@ -8,6 +8,8 @@
 //! there. A node counts as short below `memory.widening.widen_percent`, where the daemon would add a node,
 //! and has room above `rebalance.enough_above`, as for moves.
 
+use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
+
 use super::{
     Evidence, Finding, Rule, Severity,
     remedy::quote,
@@ -16,9 +18,9 @@ use super::{
 use crate::{
     model::{accessed_bytes, nearest_effective},
     node_room::NodeRoom,
-    sample::PressureKind,
+    sample::{OomConstraint, PressureKind},
     words::{self, size},
-    workload::{Origin, Workload},
+    workload::{CgroupPath, Origin, Workload},
 };
 use numa_topology::{id::NodeId, set::NodeSet};
 
@@ -29,13 +31,21 @@ const NAMED: usize = 3;
 const COUNTERS: [&str; 5] =
     ["pgscan_kswapd", "pgsteal_kswapd", "pgscan_direct", "pgsteal_direct", "numa_foreign"];
 
-/// Memory of a neighbour on the short nodes.
-struct NeighbourMemory<'a> {
-    workload: &'a Workload,
+/// Memory of a workload on short nodes.
+struct NeighbourMemory {
+    /// See [`Workload::object`](crate::workload::Workload::object).
+    object: String,
+    name: String,
+    cgroup: CgroupPath,
     bytes: u64,
     /// May it use a node with room?
     is_movable: bool,
 }
+
+/// Workloads with memory on short nodes, the largest first, by these nodes: workloads that may use the same
+/// nodes share them.
+#[derive(Default)]
+pub(super) struct NodeSharers(RefCell<BTreeMap<NodeSet, Rc<[NeighbourMemory]>>>);
 
 pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     if matches!(subject.workload.origin, Origin::Process { .. }) || !subject.has_memory() {
@@ -62,7 +72,9 @@ pub(super) fn assess(subject: &Subject<'_>) -> Option<Finding> {
     let available = rooms.iter().map(|(_, room)| room.available()).fold(0u64, u64::saturating_add);
     let managed = rooms.iter().map(|(_, room)| room.managed).fold(0u64, u64::saturating_add);
     let is_reclaiming = has_reclaimed(subject, &own);
-    let neighbours = neighbours(subject, &own, &others);
+    let sharers = sharers(subject, &own, &others);
+    let object = subject.workload.object();
+    let neighbours: Vec<&NeighbourMemory> = sharers.iter().filter(|one| one.object != object).collect();
     let words = FindingWords {
         summary: format!(
             "it may only use {}, with {} of {} available, and {} available on {}",
@@ -94,27 +106,45 @@ fn percent_of(room: &NodeRoom) -> u32 {
     u32::try_from(percent).unwrap_or(u32::MAX)
 }
 
-/// Did a task reclaim, or was one killed, for want of memory on these nodes since the last look?
+/// Did a task reclaim, or was one killed, for want of memory on these nodes since the last look? Direct reclaim
+/// and a kill name the node of the CPU, so they count for the workload that they are of.
 fn has_reclaimed(subject: &Subject<'_>, own: &NodeSet) -> bool {
-    let events = subject.sample.pressure_events.iter().flat_map(|events| &events.latest);
-    let of_these = events.filter(|event| own.contains(event.numa_node));
-    let mut hard = of_these.filter(|event| event.kind != PressureKind::KswapdWoken);
-    hard.any(|event| event.workload.as_ref().is_none_or(|cgroup| *cgroup == subject.workload.cgroup))
+    let mut events = subject.sample.pressure_events.iter().flat_map(|events| &events.latest);
+    events.any(|event| {
+        let is_its = event.workload.as_ref().map(|cgroup| *cgroup == subject.workload.cgroup);
+        match event.kind {
+            PressureKind::KswapdWoken => false,
+            PressureKind::DirectReclaim => is_its == Some(true),
+            // The limit of a memory cgroup says nothing of a node.
+            PressureKind::OomVictim => is_its == Some(true) && event.constraint != Some(OomConstraint::Memcg),
+            PressureKind::ReclaimRetry => own.contains(event.numa_node) && is_its != Some(false),
+        }
+    })
 }
 
-/// Other workloads with memory on these nodes, the largest first.
-fn neighbours<'a>(subject: &Subject<'a>, own: &NodeSet, others: &NodeSet) -> Vec<NeighbourMemory<'a>> {
-    let of = |workload: &'a Workload| {
+/// Workloads with memory on these nodes; `others` follows from these nodes.
+fn sharers(subject: &Subject<'_>, own: &NodeSet, others: &NodeSet) -> Rc<[NeighbourMemory]> {
+    if let Some(known) = subject.sharers.0.borrow().get(own) {
+        return Rc::clone(known);
+    }
+    let of = |workload: &Workload| {
         let figures = subject.inputs.model.of(workload)?;
         let by_node = figures.bytes_by_node.as_ref()?;
         let there = by_node.iter().filter(|(node, _)| own.contains(**node));
         let bytes = there.map(|(_, bytes)| accessed_bytes(bytes)).fold(0u64, u64::saturating_add);
         let is_movable = figures.mems.as_ref().is_some_and(|mems| !mems.is_disjoint(others));
-        (bytes > 0).then_some(NeighbourMemory { workload, bytes, is_movable })
+        (bytes > 0).then(|| NeighbourMemory {
+            object: workload.object(),
+            name: workload.name.clone(),
+            cgroup: workload.cgroup.clone(),
+            bytes,
+            is_movable,
+        })
     };
-    let all = subject.inputs.workloads.iter().filter(|other| other.object() != subject.workload.object());
-    let mut found: Vec<_> = all.filter_map(of).collect();
-    found.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.workload.cgroup.cmp(&b.workload.cgroup)));
+    let mut found: Vec<_> = subject.inputs.workloads.iter().filter_map(of).collect();
+    found.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.cgroup.cmp(&b.cgroup)));
+    let found: Rc<[_]> = found.into();
+    subject.sharers.0.borrow_mut().insert(own.clone(), Rc::clone(&found));
     found
 }
 
@@ -123,10 +153,10 @@ fn what_helps(
     subject: &Subject<'_>,
     own: &NodeSet,
     others: &NodeSet,
-    neighbours: &[NeighbourMemory<'_>],
+    neighbours: &[&NeighbourMemory],
 ) -> String {
     let movable = neighbours.iter().find(|one| one.is_movable).map(|one| {
-        let name = &one.workload.name;
+        let name = &one.name;
         format!(
             "{name} holds {} of them and may use {}: move it there",
             size(one.bytes),
@@ -138,7 +168,8 @@ fn what_helps(
         .parent()
         .and_then(|parent| nearest_effective(subject.sample, &parent, |seen| seen.mems_effective.as_ref()));
     let declared = subject.inputs.declarations.rule(subject.policy, cgroup).map(|(_, rule)| rule);
-    let wider = own.union(others);
+    let reachable = above.as_ref().map_or_else(|| others.clone(), |(_, mems)| others.intersection(mems));
+    let wider = own.union(&reachable);
     let own_way = match (subject.owner.filter(|owner| owner.owner.is_foreign()), above, declared) {
         (Some(foreign), ..) => Err(foreign.refusal()),
         (_, Some((path, mems)), _) if mems.is_disjoint(others) => {
@@ -162,7 +193,7 @@ fn what_helps(
 fn evidence(
     subject: &Subject<'_>,
     rooms: &[(NodeId, NodeRoom)],
-    neighbours: &[NeighbourMemory<'_>],
+    neighbours: &[&NeighbourMemory],
 ) -> Vec<Evidence> {
     let folder = |node: NodeId| format!("/sys/devices/system/node/node{node}");
     let of_node = |(node, room): &(NodeId, NodeRoom)| {
@@ -183,8 +214,8 @@ fn evidence(
         Some([Some(Evidence { source: format!("{}/meminfo", folder(*node)), value }), counted])
     };
     let of_nodes = rooms.iter().take(NAMED).filter_map(of_node).flatten().flatten();
-    let of_neighbour = |one: &NeighbourMemory<'_>| Evidence {
-        source: subject.files().memory(&one.workload.cgroup, "memory.numa_stat"),
+    let of_neighbour = |one: &&NeighbourMemory| Evidence {
+        source: subject.files().memory(&one.cgroup, "memory.numa_stat"),
         value: format!("{} on these nodes", size(one.bytes)),
     };
     of_nodes

@@ -5,6 +5,7 @@ use std::{cell::OnceCell, collections::BTreeSet};
 use super::{
     Evidence, Finding, Rule, Severity,
     files::{self, CgroupFiles},
+    short_nodes::NodeSharers,
     threads::Threads,
 };
 use crate::{
@@ -32,6 +33,8 @@ pub(super) struct Subject<'a> {
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) decision: &'a Decision,
     pub(super) allocations: &'a Allocations,
+    /// Workloads on nodes that are short, as they are asked for.
+    pub(super) sharers: &'a NodeSharers,
     /// Advice to earlier workloads.
     pub(super) earlier: &'a EarlierAdvice,
     /// Advice that several rules share; it takes a whole placement to find.

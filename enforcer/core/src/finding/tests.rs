@@ -3,7 +3,12 @@ use proptest::prelude::*;
 use schemars::schema_for;
 
 use super::*;
-use crate::{memory_policy::MemoryPolicy, sample::PolicyExtent, scene::Scene, workload::Origin};
+use crate::{
+    memory_policy::MemoryPolicy,
+    sample::{CgroupSample, PolicyExtent},
+    scene::Scene,
+    workload::Origin,
+};
 use numa_topology::{MemoryKind, id::NodeId, synth::Machine};
 
 /// CPUs 0-3 on node 0, 4-7 on node 1, and a CXL node 2 beside node 1.
@@ -441,6 +446,22 @@ fn a_workload_on_full_nodes_beside_others_with_room_is_told_with_what_helps() {
 }
 
 #[test]
+fn short_nodes_are_widened_within_the_cgroup_above() {
+    let scene = host().workload("/top/app", "4-7", "1").memory("/top/app", &[(1, 8_000, 1)]);
+    let mut scene = with_rooms(scene, &[(0, 50, 64), (1, 1, 64), (2, 50, 64)]);
+    for (above, said) in [
+        ("0-2", "echo 0-2 > "),
+        ("1-2", "echo 1-2 > "),
+        ("1", "the cgroup /top above it allows node 1 alone"),
+    ] {
+        let seen = CgroupSample { mems_effective: Some(above.parse().unwrap()), ..CgroupSample::default() };
+        scene.now.cgroups.insert(CgroupPath::new("/top"), seen);
+        let helps = short_nodes(&scene).unwrap().obstacle.unwrap();
+        assert!(helps.contains(said), "below {above}: {helps}");
+    }
+}
+
+#[test]
 fn nodes_with_room_or_that_are_full_together_are_no_finding() {
     let scene = |mems: &str| host().workload("/app", "4-7", mems).memory("/app", &[(1, 8_000, 1)]);
     for (what, mems, rooms) in [
@@ -458,13 +479,19 @@ fn nodes_with_room_or_that_are_full_together_are_no_finding() {
 
 #[test]
 fn reclaim_by_tasks_makes_short_nodes_critical() {
-    use crate::sample::{PressureEvent, PressureEvents, PressureKind};
+    use crate::sample::{OomConstraint, PressureEvent, PressureEvents, PressureKind};
     let scene = host().workload("/app", "4-7", "1").memory("/app", &[(1, 8_000, 1)]);
     let mut scene = with_rooms(scene, &[(0, 50, 64), (1, 1, 64)]);
-    for (kind, node, severity) in [
-        (PressureKind::KswapdWoken, 1, Severity::Warning),
-        (PressureKind::DirectReclaim, 0, Severity::Warning),
-        (PressureKind::DirectReclaim, 1, Severity::Critical),
+    // Direct reclaim and a kill have the node of the CPU.
+    for (kind, node, of, constraint, severity) in [
+        (PressureKind::KswapdWoken, 1, Some("/app"), None, Severity::Warning),
+        (PressureKind::DirectReclaim, 0, Some("/app"), None, Severity::Critical),
+        (PressureKind::DirectReclaim, 1, Some("/batch"), None, Severity::Warning),
+        (PressureKind::DirectReclaim, 1, None, None, Severity::Warning),
+        (PressureKind::ReclaimRetry, 1, None, None, Severity::Critical),
+        (PressureKind::ReclaimRetry, 0, Some("/app"), None, Severity::Warning),
+        (PressureKind::OomVictim, 0, Some("/app"), Some(OomConstraint::Cpuset), Severity::Critical),
+        (PressureKind::OomVictim, 1, Some("/app"), Some(OomConstraint::Memcg), Severity::Warning),
     ] {
         let event = PressureEvent {
             time_ns: 1,
@@ -472,9 +499,9 @@ fn reclaim_by_tasks_makes_short_nodes_critical() {
             numa_node: NodeId(node),
             order: 0,
             cgroup_id: 1,
-            workload: Some(CgroupPath::new("/app")),
+            workload: of.map(CgroupPath::new),
             tid: 1,
-            constraint: None,
+            constraint,
         };
         scene.now.pressure_events = Some(PressureEvents { latest: vec![event], ..PressureEvents::default() });
         assert_eq!(short_nodes(&scene).unwrap().severity, severity, "{kind:?} on node {node}");

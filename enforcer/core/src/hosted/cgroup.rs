@@ -174,13 +174,34 @@ impl CgroupRequest<'_> {
         options.filter(|options| !options.is_empty())
     }
 
+    fn cpu_options(&self) -> Option<CpuOptions> {
+        let options = self.options()?;
+        let mut hints = self.settings().hints;
+        options.apply(&mut hints);
+        Some(CpuOptions::from(&hints))
+    }
+
     /// Are these CPUs on cores as its options ask?
     fn are_on_cores_as_asked(&self, inventory: &Inventory, cpus: &CpuSet) -> bool {
-        self.options().is_none_or(|options| {
-            let mut hints = self.settings().hints;
-            options.apply(&mut hints);
-            CpuOptions::from(&hints).are_met_by(&inventory.layout, cpus)
-        })
+        self.cpu_options().is_none_or(|options| options.are_met_by(&inventory.layout, cpus))
+    }
+
+    /// Does it ask for CPUs of different cores? The engine spreads over cores as the kubelet does, and takes
+    /// a second thread of one where it runs out of cores; here that is a refusal.
+    fn is_one_thread_per_core(&self) -> bool {
+        self.alone()
+            && self.engine() == PlacementEngine::Hints
+            && self.cpu_options().is_some_and(|options| options.distribute_across_cores)
+    }
+
+    /// Of each core the first CPU that may be newly chosen and that no other workload has.
+    fn one_thread_per_core(&self, inventory: &Inventory, allocations: &Allocations) -> CpuSet {
+        let holder = Holder::cgroup(self.cgroup);
+        let others = allocations.iter().filter(|(other, _)| **other != holder);
+        let free =
+            others.fold(self.may_be_its_own(inventory), |free, (_, grant)| free.difference(&grant.exclusive));
+        let cores = inventory.layout.cores.iter();
+        cores.filter_map(|(_, core)| free.intersection(core).first()).collect()
     }
 
     fn engine(&self) -> PlacementEngine {
@@ -260,7 +281,10 @@ impl CgroupRequest<'_> {
         allocations: &mut Allocations,
         trace: &mut Trace,
     ) -> Result<Grant, Rejection> {
-        let pod = self.pod(inventory);
+        let mut pod = self.pod(inventory);
+        if let Some(container) = pod.containers.first_mut().filter(|_| self.is_one_thread_per_core()) {
+            container.allowed_cpus = Some(self.one_thread_per_core(inventory, allocations));
+        }
         let holder = Holder::cgroup(self.cgroup);
         let had_none = allocations.get(&holder).is_none();
         let admit = if had_none { admit_traced } else { resize_traced };

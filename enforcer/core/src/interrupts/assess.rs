@@ -95,7 +95,7 @@ pub fn assess_interrupts(
             if is_own(interrupt) {
                 remote.extend(hit(interrupt, counts, |cpu| !own_cpus.contains(cpu)));
                 local.extend(hit(interrupt, counts, |cpu| own_cpus.contains(cpu)));
-            } else {
+            } else if !interrupt.may_be_of(client) {
                 foreign.extend(hit(interrupt, counts, |cpu| client.exclusive.contains(cpu)));
             }
         }
@@ -130,21 +130,24 @@ pub fn assess_interrupts(
 
 type CountsByInterrupt<'a> = Vec<(&'a Interrupt, Vec<(CpuId, u64)>)>;
 
-/// Counts since the reading before; since boot without one.
+/// Counts since the reading before; since boot without one. Interrupts of each CPU are left out.
 fn new_counts<'a>(now: &'a InterruptTable, before: Option<&InterruptTable>) -> CountsByInterrupt<'a> {
     let earlier: BTreeMap<u32, &Interrupt> =
         before.into_iter().flat_map(|table| &table.interrupts).map(|one| (one.number, one)).collect();
     let since = |one: &'a Interrupt| {
         let was = earlier.get(&one.number).filter(|was| was.identity == one.identity);
         let was: BTreeMap<CpuId, u64> = was.iter().flat_map(|was| was.counts.iter().copied()).collect();
-        let counts = one.counts.iter().map(|(cpu, count)| {
+        // The counts of a CPU that was offline are those since boot: the file had no column of it.
+        let counted = before.and_then(|table| table.cpus.as_ref());
+        let known = one.counts.iter().filter(|(cpu, _)| counted.is_none_or(|cpus| cpus.contains(*cpu)));
+        let counts = known.map(|(cpu, count)| {
             let was = was.get(cpu).copied().unwrap_or(0);
             // A driver that is loaded again counts from 0.
             (*cpu, if *count < was { *count } else { count - was })
         });
         (one, counts.filter(|(_, count)| *count > 0).collect())
     };
-    now.interrupts.iter().map(since).collect()
+    now.interrupts.iter().filter(|one| !one.is_of_each_cpu()).map(since).collect()
 }
 
 fn seconds_between(before: &InterruptTable, now: &InterruptTable) -> f64 {
@@ -164,8 +167,7 @@ fn hit<'a>(one: &'a Interrupt, counts: &[(CpuId, u64)], is_there: impl Fn(CpuId)
 fn foreign_cpus(interrupt: &Interrupt, clients: &[InterruptClient]) -> CpuSet {
     let (mut own, mut others) = (CpuSet::new(), CpuSet::new());
     for client in clients {
-        let is_own = interrupt.device.as_ref().is_some_and(|device| client.devices.contains(device));
-        if is_own { &mut own } else { &mut others }.extend(&client.exclusive);
+        if interrupt.may_be_of(client) { &mut own } else { &mut others }.extend(&client.exclusive);
     }
     others.difference(&own)
 }
@@ -281,6 +283,10 @@ impl Words<'_> {
             Some(kept) if kept.is_managed => format!(
                 "the kernel manages the CPUs of interrupt {} ({}) and takes no others: isolcpus=managed_irq keeps such ones \
                  off, or fewer queues of its device",
+                kept.number, kept.name
+            ),
+            Some(kept) if kept.is_fixed => format!(
+                "the chip or the driver of interrupt {} ({}) lets no program choose its CPUs",
                 kept.number, kept.name
             ),
             Some(kept) => format!("interrupt {} ({}): {}", kept.number, kept.name, kept.cause),

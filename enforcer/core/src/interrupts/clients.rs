@@ -1,9 +1,9 @@
 //! Workloads whose CPUs or devices interrupts should heed, as far as the host itself shows them. Grants of
 //! containers are added by the daemon, which has them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use numa_topology::{Topology, set::CpuSet};
+use numa_topology::{Topology, degraded::Degraded, set::CpuSet};
 
 use super::{InterruptClient, OwnInterrupts};
 use crate::{
@@ -13,11 +13,11 @@ use crate::{
     owners::Owners,
     policy::{DeclaredClass, Policy, WorkloadRule},
     sample::{Sample, TaskSample},
-    workload::{Origin, Workload, identify},
+    workload::{CgroupPath, Origin, Workload, printable},
 };
 
-/// The declared workloads with devices or with CPUs of their own, and those to which another controller has
-/// given exclusive CPUs.
+/// The declared workloads with devices, or with CPUs of their own as the daemon gives them, and those to which
+/// another controller has given exclusive CPUs.
 pub fn declared_clients(
     machine: &Topology,
     workloads: &[Workload],
@@ -34,40 +34,93 @@ pub fn declared_clients(
         let figures = model.of(workload)?;
         let rule = declarations.rule(policy, &workload.cgroup).map(|(_, rule)| rule);
         let devices = rule.map(|rule| devices(machine, rule)).unwrap_or_default();
-        let declared = rule.filter(|rule| is_exclusive(rule, workload));
-        let given = owners.of(workload).filter(|owned| {
-            matches!(
-                owned.owner,
-                Owner::KubeletCpuManager | Owner::DraDriver | Owner::Koordlet | Owner::Katalyst
-            )
-        });
-        let exclusive = match (given.and_then(|owned| owned.cpus.clone()), declared) {
-            (Some(cpus), _) => cpus,
-            (None, Some(_)) => own_cpus(machine, sample, workload, figures),
-            (None, None) => CpuSet::new(),
+        let owned = owners.of(workload);
+        let owner = owned.map(|owned| owned.owner);
+        let is_marked = matches!(owner, Some(Owner::DraDriver | Owner::Koordlet | Owner::Katalyst));
+        let given = owned.and_then(|owned| owned.cpus.clone());
+        let exclusive = match owner {
+            Some(Owner::KubeletCpuManager) => given,
+            // Any user that may create pods can write a mark.
+            _ if is_marked => given.filter(|cpus| figures.cpus.as_ref() == Some(cpus)),
+            Some(Owner::NumaEnforcer) => rule.filter(|rule| is_exclusive(rule, workload)).and_then(|rule| {
+                let asked = usize::try_from(rule.cpus?.get()).ok()?;
+                Some(own_cpus(machine, sample, workload, figures)).filter(|cpus| cpus.len() == asked)
+            }),
+            _ => None,
         };
+        let exclusive = exclusive.unwrap_or_default();
         (!exclusive.is_empty() || !devices.is_empty()).then(|| InterruptClient {
             cgroup: Some(workload.cgroup.clone()),
             name: workload.name.clone(),
             nodes: figures.cpu_nodes.clone(),
             exclusive,
             devices,
+            lacks_devices: false,
             on_own_cpus: rule.is_some_and(|rule| rule.interrupts == Some(OwnInterrupts::Cpus)),
+            is_marked,
         })
     };
     workloads.iter().filter_map(client).collect()
 }
 
-/// irqbalance outside of containers: it distributes interrupts itself, so the daemon sets none beside it.
-pub fn irqbalance(tasks: &[TaskSample]) -> Option<u32> {
+/// irqbalance: it distributes interrupts itself, so the daemon sets none beside it. Any user can give a process
+/// this name, but only root of the host can set interrupts, in a container or not; `owner` returns the user of
+/// a process, where it is known.
+pub fn irqbalance(tasks: &[TaskSample], owner: impl Fn(u32) -> Option<u32>) -> Option<u32> {
+    let service = CgroupPath::new("/system.slice/irqbalance.service");
     let is_it = |task: &&TaskSample| {
-        task.command == "irqbalance"
-            && task.cgroup.as_ref().is_none_or(|cgroup| {
-                // A container can give its processes any name.
-                !matches!(identify(cgroup).origin, Origin::Pod { .. } | Origin::Container { .. })
-            })
+        let is_of_service = || task.cgroup.as_ref().is_some_and(|cgroup| cgroup.is_within(&service));
+        task.command == "irqbalance" && (is_of_service() || owner(task.pid).is_none_or(|uid| uid == 0))
     };
     tasks.iter().find(is_it).map(|task| task.pid)
+}
+
+/// Network devices by workload, kept from turn to turn.
+#[derive(Debug, Default)]
+pub struct NetworkDevices(BTreeMap<CgroupPath, BTreeSet<String>>);
+
+impl NetworkDevices {
+    /// Adds to each client with exclusive CPUs the devices in the network namespace of its processes, which
+    /// `read` returns of one process. Those that cannot be read are read again the next time; the first such
+    /// client is named.
+    pub fn add_to(
+        &mut self,
+        clients: &mut [InterruptClient],
+        tasks: &[TaskSample],
+        read: impl Fn(u32) -> Result<Vec<String>, String>,
+    ) -> Option<Degraded> {
+        let mut unread = None;
+        for client in clients.iter_mut().filter(|one| !one.exclusive.is_empty()) {
+            let Some(cgroup) = &client.cgroup else { continue };
+            if !self.0.contains_key(cgroup) {
+                let is_in =
+                    |task: &&TaskSample| task.cgroup.as_ref().is_some_and(|own| own.is_within(cgroup));
+                match tasks.iter().find(is_in).map(|task| read(task.pid)) {
+                    Some(Ok(devices)) => {
+                        self.0.insert(cgroup.clone(), devices.into_iter().collect());
+                    }
+                    Some(Err(reason)) => {
+                        let reason = format!("{}: {reason}", printable(&client.name));
+                        unread.get_or_insert(reason);
+                    }
+                    // It runs nothing that would tell.
+                    None => {}
+                }
+            }
+            match self.0.get(cgroup) {
+                Some(devices) => client.devices.extend(devices.iter().cloned()),
+                None => client.lacks_devices = true,
+            }
+        }
+        self.0.retain(|cgroup, _| clients.iter().any(|one| one.cgroup.as_ref() == Some(cgroup)));
+        unread.map(|reason| {
+            Degraded::new(
+                "interrupts:network-devices",
+                reason,
+                "interrupts of PCI devices are not counted on exclusive CPUs of workloads whose network devices are unknown",
+            )
+        })
+    }
 }
 
 /// Addresses of the devices that an entry names.

@@ -46,7 +46,10 @@ impl<'a> SharedCpus<'a> {
 
     fn change(&self, interrupt: &Interrupt) -> Option<InterruptChange> {
         let from = interrupt.affinity.as_ref()?;
-        let steered = self.inputs.steered.get(&interrupt.number).filter(|one| one.set == *from);
+        let steered = self.inputs.steered.get(&interrupt.number).filter(|one| one.has_set(from));
+        if steered.is_none() && interrupt.is_of_each_cpu() {
+            return None;
+        }
         // What another writer has set since is the original from then on.
         let original = steered.map_or(from, |one| &one.original);
         let (to, reason) = match self.of_own_device(interrupt, original) {
@@ -57,6 +60,7 @@ impl<'a> SharedCpus<'a> {
             number: interrupt.number,
             name: interrupt.name.clone(),
             identity: interrupt.identity.clone(),
+            device: interrupt.device.clone(),
             original: original.clone(),
             from: from.clone(),
             reason: if to == *original {

@@ -31,7 +31,7 @@ use strum::IntoStaticStr;
 
 pub use self::{
     assess::{InterruptAssessment, InterruptsOfWorkload, assess_interrupts},
-    clients::{declared_clients, irqbalance},
+    clients::{NetworkDevices, declared_clients, irqbalance},
     decide::decide_interrupts,
     history::{InterruptHistory, InterruptRefusal},
 };
@@ -85,11 +85,26 @@ pub struct Interrupt {
     pub counts: Vec<(CpuId, u64)>,
 }
 
+impl Interrupt {
+    /// Whether its device is the client's, or may be.
+    fn may_be_of(&self, client: &InterruptClient) -> bool {
+        let device = self.device.as_ref();
+        device.is_some_and(|device| client.lacks_devices || client.devices.contains(device))
+    }
+
+    /// It was handled, although its chip sends it to no CPU: it is each CPU's own, and none can be chosen.
+    pub fn is_of_each_cpu(&self) -> bool {
+        !self.counts.is_empty() && self.effective.as_ref().is_some_and(CpuSet::is_empty)
+    }
+}
+
 /// The interrupts of a host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InterruptTable {
     /// In ascending order of their numbers.
     pub interrupts: Vec<Interrupt>,
+    /// CPUs that were counted; `None` if all that exist were, online or not.
+    pub cpus: Option<CpuSet>,
     /// Monotonic time of the reading in nanoseconds.
     pub read_ns: u64,
 }
@@ -107,8 +122,13 @@ pub struct InterruptClient {
     pub nodes: NodeSet,
     /// PCI addresses of its devices.
     pub devices: BTreeSet<String>,
+    /// It may have more devices than these: no interrupt of a PCI device counts as another one's on its CPUs.
+    pub lacks_devices: bool,
     /// Whether interrupts of its devices should be handled on its exclusive CPUs.
     pub on_own_cpus: bool,
+    /// Its exclusive CPUs are named by a mark of its pod alone, which its cpuset agrees with: findings name
+    /// it, and nothing is written because of it.
+    pub is_marked: bool,
 }
 
 /// An interrupt that the daemon has set.
@@ -118,6 +138,15 @@ pub struct SteeredInterrupt {
     pub original: CpuSet,
     /// What was set last.
     pub set: CpuSet,
+    /// What it had before the last write, while it is unknown whether that was carried out.
+    pub was: Option<CpuSet>,
+}
+
+impl SteeredInterrupt {
+    /// Whether the daemon has set these CPUs.
+    pub fn has_set(&self, cpus: &CpuSet) -> bool {
+        self.set == *cpus || self.was.as_ref() == Some(cpus)
+    }
 }
 
 /// Interrupts that the daemon has set, by number.
@@ -132,6 +161,8 @@ pub struct InterruptChange {
     pub name: String,
     /// See [`Interrupt::identity`].
     pub identity: Option<String>,
+    /// PCI address of its device.
+    pub device: Option<String>,
     /// Its CPUs before the daemon sets any.
     pub original: CpuSet,
     /// Its CPUs now.

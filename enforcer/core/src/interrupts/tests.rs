@@ -2,7 +2,14 @@ use numa_topology::{id::CpuId, set::CpuSet, synth::Machine};
 use proptest::prelude::*;
 
 use super::*;
-use crate::finding::{Rule, Severity};
+use crate::{
+    finding::{Rule, Severity},
+    hosted::Containers,
+    owner::{KnownContainer, Owner, PodClaim},
+    sample::TaskSample,
+    scene::Scene,
+    workload::{Origin, QosClass},
+};
 
 fn set(text: &str) -> CpuSet {
     text.parse().unwrap()
@@ -26,8 +33,12 @@ fn client(cgroup: &str, exclusive: &str, nodes: &str, devices: &[&str]) -> Inter
         exclusive: set(exclusive),
         nodes: nodes.parse().unwrap(),
         devices: devices.iter().map(|one| (*one).to_owned()).collect(),
-        on_own_cpus: false,
+        ..InterruptClient::default()
     }
+}
+
+fn set_once(number: u32, original: &str, last: &str) -> SteeredInterrupts {
+    [(number, SteeredInterrupt { original: set(original), set: set(last), was: None })].into()
 }
 
 /// Two nodes of four CPUs: 0-3 and 4-7.
@@ -36,7 +47,7 @@ fn machine() -> Topology {
 }
 
 fn decided(machine: &Topology, table: &[Interrupt], clients: &[InterruptClient]) -> Vec<(u32, String)> {
-    let table = InterruptTable { interrupts: table.to_vec(), read_ns: 0 };
+    let table = InterruptTable { interrupts: table.to_vec(), ..InterruptTable::default() };
     let steered = SteeredInterrupts::new();
     let inputs = InterruptInputs { machine, table: &table, clients, steered: &steered };
     decide_interrupts(&inputs).into_iter().map(|one| (one.number, one.to.to_string())).collect()
@@ -70,23 +81,27 @@ fn interrupts_leave_exclusive_cpus_and_come_to_the_nodes_of_their_user() {
 #[test]
 fn original_cpus_come_back_when_the_reason_ends() {
     let machine = machine();
-    let table = InterruptTable { interrupts: vec![interrupt(9, "0-1", None)], read_ns: 0 };
-    let steered = SteeredInterrupts::from([(9, SteeredInterrupt { original: set("0-3"), set: set("0-1") })]);
+    let table = InterruptTable { interrupts: vec![interrupt(9, "0-1", None)], ..InterruptTable::default() };
+    let steered_now = set_once(9, "0-3", "0-1");
     let clients = [client("/rt", "2-3", "0", &[])];
-    let inputs = |clients| InterruptInputs { machine: &machine, table: &table, clients, steered: &steered };
+    let inputs =
+        |clients| InterruptInputs { machine: &machine, table: &table, clients, steered: &steered_now };
     assert_eq!(decide_interrupts(&inputs(&clients)), []);
     let back = decide_interrupts(&inputs(&[]));
     assert!(back[0].gives_back() && back[0].to == set("0-3"), "{back:?}");
     // Another writer has set it meanwhile: its value is the original.
-    let foreign = SteeredInterrupts::from([(9, SteeredInterrupt { original: set("0-3"), set: set("5") })]);
-    assert_eq!(decide_interrupts(&InterruptInputs { steered: &foreign, ..inputs(&[]) }), []);
+    let mut other = set_once(9, "0-3", "5");
+    assert_eq!(decide_interrupts(&InterruptInputs { steered: &other, ..inputs(&[]) }), []);
+    // The daemon was killed before it wrote 5: what was there before is its own as well.
+    other.get_mut(&9).unwrap().was = Some(set("0-1"));
+    assert_eq!(decide_interrupts(&InterruptInputs { steered: &other, ..inputs(&[]) })[0].to, set("0-3"));
 }
 
 #[test]
 fn a_managed_interrupt_is_tried_once_and_another_writer_is_not_fought() {
     const SECOND: u64 = 1_000_000_000;
     let machine = machine();
-    let mut table = InterruptTable { interrupts: vec![interrupt(9, "2", None)], read_ns: 0 };
+    let mut table = InterruptTable { interrupts: vec![interrupt(9, "2", None)], ..InterruptTable::default() };
     let clients = [client("/rt", "2-3", "0", &[])];
     let steered = SteeredInterrupts::new();
     let inputs = InterruptInputs { machine: &machine, table: &table, clients: &clients, steered: &steered };
@@ -102,12 +117,138 @@ fn a_managed_interrupt_is_tried_once_and_another_writer_is_not_fought() {
     table.interrupts[0].identity = Some("other".into());
     history.look(&table, &steered, 0);
     assert_eq!(history.refusals().count(), 0);
-    let set_to = SteeredInterrupts::from([(9, SteeredInterrupt { original: set("2"), set: set("0-1") })]);
+    // One foreign value that stays is one write, however often it is seen; after each correction it is another.
+    let set_to = set_once(9, "2", "0-1");
     for times in 0..3 {
-        assert_eq!(history.refusals().count(), 0, "{times}");
-        history.look(&table, &set_to, 0);
+        for _ in 0..5 {
+            assert_eq!(history.refusals().count(), 0, "{times}");
+            history.look(&table, &set_to, 0);
+            if times == 2 {
+                break;
+            }
+        }
+        if times < 2 {
+            history.note_set(9);
+        }
     }
-    assert!(history.due(changes, 3599 * SECOND).is_empty());
+    assert!(history.due(changes.clone(), 3599 * SECOND).is_empty());
+    // The hour is over, and nothing was to be corrected: it is told no longer.
+    history.drop_expired(3599 * SECOND);
+    assert_eq!(history.refusals().count(), 1);
+    history.drop_expired(3600 * SECOND);
+    assert_eq!(history.refusals().count(), 0);
+    // Only the kernel's choice for a device is managed; each refusal of that kind is final.
+    for (device, is_managed) in [(None, false), (Some("0000:01:00.0".to_owned()), true)] {
+        let change = InterruptChange { device, ..changes[0].clone() };
+        history.note_refused(&change, "write: EPERM".into(), true, 0);
+        let refusal = history.refusal(9).unwrap();
+        assert_eq!((refusal.is_fixed, refusal.is_managed), (true, is_managed));
+        history.drop_expired(u64::MAX);
+        assert!(history.due(vec![change], u64::MAX).is_empty());
+    }
+}
+
+#[test]
+fn counts_that_are_of_no_device_or_since_boot_are_left_out() {
+    let machine = machine();
+    let counted = |affinity, effective: &str, counts: &[(u32, u64)]| Interrupt {
+        effective: Some(set(effective)),
+        counts: counts.iter().map(|(cpu, count)| (CpuId(*cpu), *count)).collect(),
+        ..interrupt(1, affinity, None)
+    };
+    let clients = [client("/rt", "2-3", "0", &[])];
+    let none = SteeredInterrupts::new();
+    // CPU 3 was offline at the first reading: what it has counted since boot did not happen between the two.
+    for (effective, cpus, foreign) in [("0-3", "0-3", 905), ("0-3", "0-2", 5), ("", "0-3", 0)] {
+        let before = InterruptTable {
+            interrupts: vec![counted("0-3", effective, &[(2, 10)])],
+            cpus: Some(set(cpus)),
+            read_ns: 0,
+        };
+        let now = InterruptTable {
+            interrupts: vec![counted("0-3", effective, &[(2, 15), (3, 900)])],
+            cpus: Some(set("0-3")),
+            read_ns: 10_000_000_000,
+        };
+        let inputs = InterruptInputs { machine: &machine, table: &now, clients: &clients, steered: &none };
+        let found = assess_interrupts(&inputs, Some(&before), &InterruptHistory::default(), None);
+        let counted = found.on_exclusive.values().sum::<u64>();
+        assert_eq!(counted, foreign, "effective {effective:?}, counted before {cpus}");
+        assert_eq!(decide_interrupts(&inputs).is_empty(), effective.is_empty());
+    }
+}
+
+#[test]
+fn interrupts_of_devices_that_may_be_its_own_are_not_foreign() {
+    let machine = machine();
+    let counted = |device| Interrupt { counts: vec![(CpuId(2), 10)], ..interrupt(1, "2", device) };
+    let mut own = client("/rt", "2-3", "0", &["0000:01:00.0"]);
+    for (device, lacks_devices, foreign) in [
+        (Some("0000:01:00.0"), false, false),
+        (Some("0000:02:00.0"), false, true),
+        (Some("0000:02:00.0"), true, false),
+        (None, true, true),
+    ] {
+        own.lacks_devices = lacks_devices;
+        let before = InterruptTable::default();
+        let now = InterruptTable { interrupts: vec![counted(device)], ..InterruptTable::default() };
+        let (clients, none) = ([own.clone()], SteeredInterrupts::new());
+        let inputs = InterruptInputs { machine: &machine, table: &now, clients: &clients, steered: &none };
+        let found = assess_interrupts(&inputs, Some(&before), &InterruptHistory::default(), None);
+        assert_eq!(!found.findings.is_empty(), foreign, "{device:?} {lacks_devices}");
+        assert_eq!(found.on_exclusive.is_empty(), !foreign, "{device:?} {lacks_devices}");
+    }
+}
+
+fn task(pid: u32, command: &str, cgroup: &str) -> TaskSample {
+    TaskSample {
+        tid: pid,
+        pid,
+        command: command.into(),
+        cgroup: Some(CgroupPath::new(cgroup)),
+        cpu: None,
+        cpus_allowed: None,
+        cpu_time_ns: None,
+        preferred_node: None,
+        faults_by_node: None,
+    }
+}
+
+#[test]
+fn irqbalance_is_roots_or_its_service() {
+    let container =
+        "/system.slice/docker-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef.scope";
+    for (command, cgroup, owner, found) in [
+        ("irqbalance", "/system.slice/irqbalance.service", Some(998), true),
+        ("irqbalance", "/user.slice", Some(1000), false),
+        ("irqbalance", "/user.slice", Some(0), true),
+        ("irqbalance", "/user.slice", None, true),
+        ("irqbalance", container, Some(0), true),
+        ("irqbalance", container, Some(100_000), false),
+        ("irqbalancer", "/system.slice/irqbalance.service", Some(0), false),
+    ] {
+        let tasks = [task(7, command, cgroup)];
+        assert_eq!(irqbalance(&tasks, |_| owner).is_some(), found, "{command} {cgroup} {owner:?}");
+    }
+}
+
+#[test]
+fn network_devices_that_cannot_be_read_are_read_again_and_named() {
+    let tasks = [task(7, "db", "/pod/init"), task(8, "db", "/other")];
+    let clients = || vec![client("/pod", "2-3", "0", &[]), client("/idle", "1", "0", &[])];
+    let mut known = NetworkDevices::default();
+    let mut first = clients();
+    let degraded = known.add_to(&mut first, &tasks, |_| Err("denied".into())).unwrap();
+    assert_eq!(
+        (degraded.source.as_str(), degraded.reason.as_str()),
+        ("interrupts:network-devices", "/pod: denied")
+    );
+    assert!(first.iter().all(|one| one.lacks_devices));
+    for read in [Ok(vec!["0000:01:00.0".to_owned()]), Err("denied".into())] {
+        let mut later = clients();
+        assert_eq!(known.add_to(&mut later, &tasks, |_| read.clone()), None, "known once, it stays so");
+        assert!(!later[0].lacks_devices && later[0].devices.contains("0000:01:00.0"));
+    }
 }
 
 #[test]
@@ -120,11 +261,12 @@ fn counts_between_two_readings_become_findings_with_a_remedy() {
     let device = Some("0000:01:00.0");
     let before = InterruptTable {
         interrupts: vec![counted(1, None, &[(0, 50), (2, 100)]), counted(2, device, &[(5, 7)])],
-        read_ns: 0,
+        ..InterruptTable::default()
     };
     let now = InterruptTable {
         interrupts: vec![counted(1, None, &[(0, 60), (2, 150)]), counted(2, device, &[(1, 3), (5, 107)])],
         read_ns: 10_000_000_000,
+        ..InterruptTable::default()
     };
     let clients = [client("/rt", "2-3", "0", &["0000:01:00.0"])];
     let steered = SteeredInterrupts::new();
@@ -147,6 +289,7 @@ fn counts_between_two_readings_become_findings_with_a_remedy() {
     assert!(beside.findings[0].obstacle.as_ref().unwrap().starts_with("irqbalance (process 77)"));
     let mut history = history;
     let change = decide_interrupts(&inputs).swap_remove(0);
+    let change = InterruptChange { device: Some("0000:03:00.0".into()), ..change };
     history.note_refused(&change, "write: EIO".into(), true, 0);
     let managed = assess_interrupts(&inputs, Some(&before), &history, None);
     assert!(managed.findings[0].obstacle.as_ref().unwrap().contains("manages the CPUs of interrupt 1"));
@@ -188,6 +331,7 @@ proptest! {
                 exclusive: cpus,
                 devices: device.map(|at| devices[at].to_owned()).into_iter().collect(),
                 on_own_cpus,
+                ..InterruptClient::default()
             }
         }).collect();
         let mut table = InterruptTable::default();
@@ -208,7 +352,7 @@ proptest! {
         let mut after = table.clone();
         for change in changes {
             after.interrupts[change.number as usize].affinity = Some(change.to.clone());
-            steered.insert(change.number, SteeredInterrupt { original: change.original, set: change.to });
+            steered.insert(change.number, SteeredInterrupt { original: change.original, set: change.to, was: Some(change.from) });
         }
         let free = online.difference(&taken);
         for one in &after.interrupts {
@@ -237,5 +381,64 @@ proptest! {
             }
         }
         prop_assert_eq!(after, originals);
+    }
+}
+
+fn exclusive_of(scene: &Scene) -> Vec<(String, bool)> {
+    let clients = declared_clients(
+        &scene.machine,
+        &scene.workloads,
+        &scene.now,
+        &scene.model(),
+        &scene.policy,
+        &scene.declarations(),
+        &scene.owners(&Containers::default()),
+    );
+    clients.into_iter().map(|one| (one.exclusive.to_string(), one.is_marked)).collect()
+}
+
+#[test]
+fn declared_cpus_are_exclusive_as_far_as_the_daemon_gives_them() {
+    for (path, keys, cpuset, expected) in [
+        ("/rt", "cpus = 2", "2-3", Some("2-3")),
+        ("/rt", "cpus = 3", "2-3", None),
+        ("/rt", "cpus = 2\nclass = 'shared'", "2-3", None),
+        // Slurm owns it.
+        ("/system.slice/slurmstepd.scope/job_7", "cpus = 2", "2-3", None),
+    ] {
+        let scene = Scene::new(machine()).workload(path, cpuset, "0");
+        let mut scene = scene.declares(&format!("cgroup = '{path}'\n{keys}"));
+        scene.now_mut(path).cpus = Some(set(cpuset));
+        let expected: Vec<_> = expected.map(|cpus| (cpus.to_owned(), false)).into_iter().collect();
+        assert_eq!(exclusive_of(&scene), expected, "{path}: {keys}");
+    }
+}
+
+#[test]
+fn marked_cpus_are_exclusive_while_the_cpuset_agrees_and_are_no_reason_to_write() {
+    for (cpuset, expected) in [("2-3", Some("2-3")), ("0-7", None), ("2", None)] {
+        let mut scene = Scene::new(machine()).workload("/pod/c1", cpuset, "0");
+        scene.workloads[0].origin = Origin::Pod {
+            pod_uid: "u1".into(),
+            qos: QosClass::Guaranteed,
+            container_id: Some("c1".into()),
+            runtime: None,
+        };
+        let claim = PodClaim {
+            owner: Owner::Koordlet,
+            evidence: "an annotation".into(),
+            cpus: Some(set("2-3")),
+            mems: None,
+            of_pod: false,
+        };
+        let known = KnownContainer {
+            pod_uid: "u1".into(),
+            milli_cpus: Some(2000),
+            claim: Some(claim),
+            ..KnownContainer::default()
+        };
+        scene.facts.containers.insert("c1".into(), known);
+        let expected: Vec<_> = expected.map(|cpus| (cpus.to_owned(), true)).into_iter().collect();
+        assert_eq!(exclusive_of(&scene), expected, "{cpuset}");
     }
 }

@@ -3,6 +3,9 @@
 //! Lines without a number (`NMI`, `LOC`, ...) are counts of the CPUs themselves, and are left out. Zero
 //! counts are left out too: a large machine has hundreds of interrupts on hundreds of CPUs, nearly all of
 //! them 0.
+//!
+//! Timers and counters of the CPUs have numbers on arm64, RISC-V, `LoongArch` and in guests of Xen. They are
+//! known by their chip ([`is_of_each_cpu`]), and left out as well.
 
 use super::ParseError;
 use numa_topology::id::CpuId;
@@ -27,10 +30,33 @@ pub struct InterruptLine {
     pub description: String,
 }
 
-/// Parses the file. An empty text is an error: a container runtime may mask the file by an empty one.
-pub fn interrupts(text: &str) -> Result<Vec<InterruptLine>, ParseError> {
-    let mut lines = text.lines();
-    let header = lines.next().unwrap_or_default();
+/// Whether the interrupts of this chip are each CPU's own: none of a device, and no CPU can be chosen.
+///
+/// Sources: Documentation/devicetree/bindings/interrupt-controller/arm,gic-v3.yaml (numbers below 32 are
+/// private, and so are the extended ones, 1056 to 1119); names from `drivers/irqchip` (`irq-riscv-intc.c`,
+/// `irq-loongarch-cpu.c`) and `drivers/xen/events/events_base.c`.
+pub fn is_of_each_cpu(chip: &str, hwirq: Option<u64>) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // Not `GICv2m-PCI-MSI-...`, which counts the messages of a device.
+    let is_gic = chip.strip_prefix("GIC").is_some_and(|rest| {
+        rest.is_empty() || rest.strip_prefix('v').or_else(|| rest.strip_prefix('-')).is_some_and(is_number)
+    });
+    match chip {
+        "xen-percpu" | "RISC-V INTC" | "CPUINTC" => true,
+        _ => is_gic && hwirq.is_some_and(|number| number < 32 || (1056..1120).contains(&number)),
+    }
+}
+
+/// The same of a description: chip and hardware number come first.
+fn describes_each_cpu(description: &str) -> bool {
+    let mut words = description.split_ascii_whitespace();
+    let (chip, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    is_of_each_cpu(chip, second.parse().ok()) || is_of_each_cpu(&format!("{chip} {second}"), None)
+}
+
+/// CPUs with a column.
+pub fn interrupt_columns(text: &str) -> Result<Vec<CpuId>, ParseError> {
+    let header = text.lines().next().unwrap_or_default();
     let mut cpus = Vec::new();
     for word in header.split_ascii_whitespace().take(MOST) {
         let id = word.strip_prefix("CPU").and_then(|id| id.parse().ok());
@@ -39,8 +65,14 @@ pub fn interrupts(text: &str) -> Result<Vec<InterruptLine>, ParseError> {
     if cpus.is_empty() {
         return Err(ParseError::new("a column of each CPU", header));
     }
+    Ok(cpus)
+}
+
+/// Parses the file. An empty text is an error: a container runtime may mask the file by an empty one.
+pub fn interrupts(text: &str) -> Result<Vec<InterruptLine>, ParseError> {
+    let cpus = interrupt_columns(text)?;
     let (mut found, mut kept) = (Vec::new(), 0);
-    for line in lines.take(MOST) {
+    for line in text.lines().skip(1).take(MOST) {
         let Some((number, rest)) = line.split_once(':') else { continue };
         let Ok(number) = number.trim().parse::<u32>() else { continue };
         let mut rest = rest.trim_start();
@@ -54,8 +86,10 @@ pub fn interrupts(text: &str) -> Result<Vec<InterruptLine>, ParseError> {
             }
             rest = after.trim_start();
         }
-        let description = rest.trim_end().chars().take(DESCRIPTION).collect();
-        found.push(InterruptLine { number, counts, description });
+        let description: String = rest.trim_end().chars().take(DESCRIPTION).collect();
+        if !describes_each_cpu(&description) {
+            found.push(InterruptLine { number, counts, description });
+        }
     }
     Ok(found)
 }
@@ -83,6 +117,31 @@ mod tests {
         assert_eq!(found[1].counts, [(CpuId(2), 700), (CpuId(3), 9)]);
         assert_eq!(found[1].description, "PCI-MSIX-0000:3b:00.0   0-edge      eth0-TxRx-0");
         assert_eq!(per_cpu_count("0,700,9\n"), [(CpuId(1), 700), (CpuId(2), 9)]);
+    }
+
+    #[test]
+    fn interrupts_of_each_cpu_are_none_of_devices() {
+        for (description, is_device) in [
+            ("GICv3  27 Level     arch_timer", false),
+            ("GICv3  23 Level     arm-pmu", false),
+            ("GICv3 1056 Level     arm-spe", false),
+            ("GIC-0  27 Level     arch_timer", false),
+            ("GIC  29 Edge      twd", false),
+            ("GICv3  33 Level     uart-pl011", true),
+            ("GICv2m-PCI-MSIX-0000:00:01.0   0 Edge      virtio0-config", true),
+            ("ITS-PCI-MSIX-0000:01:00.0   0 Edge      eth0-TxRx-0", true),
+            ("RISC-V INTC   5 Edge      riscv-timer", false),
+            ("SiFive PLIC  10 Edge      ttyS0", true),
+            ("CPUINTC  11  timer", false),
+            ("xen-percpu    -virq      timer0", false),
+            ("xen-percpu    -ipi       resched0", false),
+            ("xen-dyn    -event     eth0-q0-tx", true),
+            ("IO-APIC    2-edge      timer", true),
+        ] {
+            let found = interrupts(&format!(" CPU0 CPU1\n 10: 5 7 {description}\n")).unwrap();
+            assert_eq!(found.len(), usize::from(is_device), "{description}");
+        }
+        assert!(is_of_each_cpu("GICv3", Some(31)) && !is_of_each_cpu("GICv3", None));
     }
 
     #[test]

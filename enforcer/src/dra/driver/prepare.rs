@@ -1,6 +1,9 @@
 //! Prepares claims: reads what they were allocated, decides, and writes before the answer.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use enforcer_core::dra::{
     ClaimAllocation, ClaimConsumer, ClaimContext, ClaimLedger, ClaimUid, LedgerLimits, PrepareDecision,
@@ -155,7 +158,10 @@ impl ClaimDriver {
             ));
         }
         // Prepared, it would be believed to have no interrupts.
-        if !is_known && allocation.wants_no_interrupts() && !self.settings.steers_interrupts {
+        if !is_known
+            && allocation.wants_no_interrupts()
+            && !self.settings.steers_interrupts.load(Ordering::Relaxed)
+        {
             return Err(format!(
                 "claim {}: irqs is `away`, and the daemon of this node keeps no interrupts off exclusive CPUs: \
                  interrupts.mode is not enforce",

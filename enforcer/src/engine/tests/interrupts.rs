@@ -21,11 +21,11 @@ impl Rig {
     }
 }
 
-/// The workload has CPUs 4-7, and interrupt 24 may be handled anywhere.
+/// The workload is given CPUs 0-1, and interrupt 24 may be handled anywhere.
 fn with_interrupt(mode: Mode, interrupts: InterruptMode) -> Rig {
     let mut rig = rig(mode);
     rig.named.set(true);
-    rig.put("interrupts", "     CPU0 CPU5\n 24:  1  100  PCI-MSI 1-edge eth0\n");
+    rig.put("interrupts", "     CPU0 CPU5\n 24:  100  1  PCI-MSI 1-edge eth0\n");
     rig.put("irq/24/smp_affinity_list", "0-7\n");
     rig.engine.policy.interrupts.mode = interrupts;
     let (host, state_dir) = (rig.host.host(), rig.host.state_dir());
@@ -38,18 +38,18 @@ fn with_interrupt(mode: Mode, interrupts: InterruptMode) -> Rig {
 fn interrupts_leave_exclusive_cpus_and_come_back_when_the_setting_ends() {
     let mut rig = with_interrupt(Mode::Enforce, InterruptMode::Enforce);
     let (cpus, report) = rig.after_turn(1);
-    // The turn itself gives it CPUs 0-1, which its sample does not show yet.
-    assert_eq!(cpus, "2-3\n");
+    // The turn itself gives it CPUs 0-1. Those of its sample are more than its entry asks for, and nobody's.
+    assert_eq!(cpus, "2-7\n");
     let seen = report.interrupts.unwrap();
     assert_eq!((seen.set, seen.totals.set), (1, 1));
     // It still comes there: what the chip sends is counted, and told.
-    rig.put("interrupts", "     CPU0 CPU5\n 24:  1  200  PCI-MSI 1-edge eth0\n");
+    rig.put("interrupts", "     CPU0 CPU5\n 24:  200  1  PCI-MSI 1-edge eth0\n");
     let (cpus, report) = rig.after_turn(11);
-    assert_eq!(cpus, "2-3\n");
+    assert_eq!(cpus, "2-7\n");
     let seen = report.interrupts.unwrap();
-    assert_eq!((seen.totals.set, seen.totals.on_exclusive[&NodeId(1)]), (1, 100));
+    assert_eq!((seen.totals.set, seen.totals.on_exclusive[&NodeId(0)]), (1, 100));
     assert!(report.audit.findings.iter().any(|one| one.rule == Rule::ExclusiveCpuInterrupts));
-    assert_eq!(seen.workloads[0].on_exclusive, ["interrupt 24 (PCI-MSI 1-edge eth0): 100 on CPU 5 in 10 s"]);
+    assert_eq!(seen.workloads[0].on_exclusive, ["interrupt 24 (PCI-MSI 1-edge eth0): 100 on CPU 0 in 10 s"]);
     rig.engine.policy.interrupts.mode = InterruptMode::Observe;
     let (cpus, report) = rig.after_turn(21);
     assert_eq!(cpus, "0-7\n");
@@ -82,4 +82,35 @@ fn beside_irqbalance_nothing_is_set() {
     let (cpus, report) = rig.after_turn(1);
     assert_eq!(cpus, "0-7\n");
     assert!(report.audit.degraded.iter().any(|one| one.source == "interrupts:irqbalance"));
+}
+
+#[test]
+fn one_foreign_write_ends_the_record_and_blocks_nothing() {
+    let mut rig = with_interrupt(Mode::Enforce, InterruptMode::Enforce);
+    assert_eq!(rig.after_turn(1).0, "2-7\n");
+    // Another program chooses CPUs that nothing speaks against.
+    rig.put("irq/24/smp_affinity_list", "3\n");
+    for seconds in [11, 21, 31, 41] {
+        let (cpus, report) = rig.after_turn(seconds);
+        assert_eq!(cpus, "3\n");
+        let seen = report.interrupts.unwrap();
+        assert_eq!((seen.set, seen.refused), (0, Vec::new()), "after {seconds} s");
+    }
+    // Chosen once more, exclusive CPUs are left, and the original is the other program's.
+    rig.put("irq/24/smp_affinity_list", "0-3\n");
+    assert_eq!(rig.after_turn(51).0, "2-3\n");
+    rig.engine.policy.interrupts.mode = InterruptMode::Observe;
+    assert_eq!(rig.after_turn(61).0, "0-3\n");
+}
+
+#[test]
+fn a_reload_tells_the_driver_of_claims_whether_interrupts_are_set() {
+    let mut rig = with_interrupt(Mode::Enforce, InterruptMode::Enforce);
+    let steers = rig.engine.steers_interrupts();
+    for (mode, expected) in [(InterruptMode::Enforce, true), (InterruptMode::Observe, false)] {
+        let mut policy = rig.engine.policy().clone();
+        policy.interrupts.mode = mode;
+        rig.engine.set_policy(policy);
+        assert_eq!(steers.load(std::sync::atomic::Ordering::Relaxed), expected);
+    }
 }

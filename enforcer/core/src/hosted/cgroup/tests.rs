@@ -413,6 +413,28 @@ fn declared_options_choose_cpus_and_current_ones_are_kept_only_as_they_ask() {
 }
 
 #[test]
+fn one_thread_per_core_is_met_or_refused() {
+    // Two nodes of four cores; CPU n and n+8 are one core.
+    let (path, pools, inventory) = (path(), PoolsSettings::default(), inventory(machine()));
+    let wishes = with_options(&["distribute-cpus-across-cores"]);
+    let wished = Some(Wished { wishes: &wishes, unknown: &[], pools: &pools });
+    let node = NodeSet::from_iter([NodeId(1)]);
+    for (taken, cpus, expected) in [
+        (&[][..], 4, Some("4-7")),
+        (&[("/other", "4", 0, 0)], 4, Some("5-7,12")),
+        (&[("/other", "4,12", 0, 0)], 4, None),
+        (&[("/other", "4,12", 0, 0)], 3, Some("5-7")),
+        (&[], 5, None),
+    ] {
+        let request = CgroupRequest { nodes: Some(&node), wished, ..request(&path, cpus) };
+        let mut allocations = given(taken);
+        let placed = request.place(&inventory, &mut allocations).ok();
+        let placed = placed.map(|grant| grant.exclusive.to_string());
+        assert_eq!(placed.as_deref(), expected, "{cpus} CPUs beside {taken:?}");
+    }
+}
+
+#[test]
 fn cpus_that_are_no_whole_cores_are_refused_where_whole_cores_are_declared() {
     let (path, pools, inventory) = (path(), PoolsSettings::default(), inventory(machine()));
     let wishes = with_options(&["full-pcpus-only"]);
