@@ -5,8 +5,8 @@
 //!
 //! An admission of several containers may wait between two of them, as for a device plugin. What each
 //! container is to have tells whether it has ended: its CPUs and devices in the API, or the entries of a
-//! static memory manager. Where neither is known, a state with device plugins or exclusive CPUs is not exact
-//! ([`unknown_pods`]).
+//! static memory manager. Where neither is known, a state is not exact with device plugins, or with a pod of
+//! which a container may still get CPUs ([`unknown_pods`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -223,7 +223,9 @@ pub(super) fn unknown_pods(
         pods.any(|known| known.uid == pod.uid) || shown.contains(&pod.uid)
     };
     let held: Vec<&HeldPod> = held.iter().filter(|pod| !is_known(pod)).collect();
-    let unknown = held.first()?;
+    if held.is_empty() {
+        return None;
+    }
     // Any of those that could not be read may be the one.
     if let Some(reason) = api.left_out.first() {
         return Some(InexactSource::new(API_PODS, reason.chars().take(REASON).collect::<String>()));
@@ -238,16 +240,33 @@ pub(super) fn unknown_pods(
     }
     let has_plugins = observation.devices.content().is_some_and(|devices| !devices.registered.is_empty());
     let is_static = observation.memory.content().is_some_and(|memory| is_static_memory(&memory.policy));
-    let gives_cpus = observation.cpus.content().is_some_and(|cpus| cpus.policy == "static");
-    ((has_plugins || gives_cpus) && !is_static).then(|| {
-        let uid = &unknown.uid;
-        let all = if has_plugins { "all of its CPUs and devices" } else { "all of its CPUs" };
-        let reason = match api.pods {
-            None => format!("not known, and so is whether pod {uid} has {all}"),
-            Some(_) => format!("pod {uid} is not among them, so it is not known whether it has {all}"),
-        };
-        InexactSource::new(API_PODS, reason)
-    })
+    if is_static {
+        return None;
+    }
+    let with_all_cpus = with_all_cpus(observation);
+    // Without a list the state is inexact already.
+    let may_get_cpus =
+        |pod: &HeldPod| with_all_cpus.as_ref().is_some_and(|whole| !whole.contains(pod.uid.as_str()));
+    let is_doubtful = |pod: &&&HeldPod| has_plugins || may_get_cpus(pod);
+    let uid = &held.iter().find(is_doubtful)?.uid;
+    let all = if has_plugins { "all of its CPUs and devices" } else { "all of its CPUs" };
+    let reason = match api.pods {
+        None => format!("not known, and so is whether pod {uid} has {all}"),
+        Some(_) => format!("pod {uid} is not among them, so it is not known whether it has {all}"),
+    };
+    Some(InexactSource::new(API_PODS, reason))
+}
+
+/// Uids in the kubelet of listed pods of which each container has exclusive CPUs: none can still get some.
+/// Init containers, which are not listed, get theirs first. `None` if there is no list or no manager of CPUs.
+fn with_all_cpus(observation: &NodeObservation) -> Option<BTreeSet<&str>> {
+    let by_cpus = by_cpus(observation.cpus.content().filter(|cpus| cpus.policy == "static")?);
+    let whole = observation.listed.content()?.iter();
+    let whole = whole.filter(|pod| pod.containers.iter().all(|one| !one.cpus.is_empty()));
+    let uid = |pod: &ListedPodResources| {
+        pod.containers.iter().find_map(|one| by_cpus.get(&(one.name.as_str(), &one.cpus)).copied())
+    };
+    Some(whole.filter_map(uid).collect())
 }
 
 /// Uids in the kubelet of pods with an entry in one of its files.

@@ -154,6 +154,14 @@ impl Kubelet {
         &mut listed[0].containers[0]
     }
 
+    /// Lists a second container of the pod, which has nothing of its own.
+    fn list_second(&mut self) {
+        let SourceRead::Read(listed) = &mut self.seen.listed else { panic!() };
+        let second =
+            ListedContainerResources { name: "second".into(), ..ListedContainerResources::default() };
+        listed[0].containers.push(second);
+    }
+
     fn api_pod(&mut self, pod: ApiPod) {
         self.api.pods.get_or_insert_default().push(pod);
     }

@@ -39,7 +39,7 @@ fn pods_of_the_api_are_needed_where_nothing_else_tells_of_a_waiting_admission() 
         it.offered().memory.clear();
         it.listed().memory.clear();
     };
-    let cases: [(Change, &[&str]); 5] = [
+    let cases: [(Change, &[&str]); 6] = [
         (|_| {}, &["api:pods: not known, and so is whether pod a has all of its CPUs and devices"]),
         (|it| it.api_pod(web()), &[]),
         (
@@ -49,12 +49,20 @@ fn pods_of_the_api_are_needed_where_nothing_else_tells_of_a_waiting_admission() 
             },
             &["api:pods: pod shop/web: its object is too large"],
         ),
-        // The first of two containers may have its CPUs, and the second one not yet.
-        (without_devices, &["api:pods: not known, and so is whether pod a has all of its CPUs"]),
+        (without_devices, &[]),
+        // The first of two containers has its CPUs, and the second one may get some.
         (
             |it| {
                 without_devices(it);
-                it.api_pod(ApiPod { containers: Vec::new(), ..web() });
+                it.list_second();
+            },
+            &["api:pods: not known, and so is whether pod a has all of its CPUs"],
+        ),
+        (
+            |it| {
+                without_devices(it);
+                it.list_second();
+                it.api_pod(web());
             },
             &[],
         ),
