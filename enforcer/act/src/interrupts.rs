@@ -1,9 +1,9 @@
 //! Sets the CPUs of interrupts, and puts back what they had.
 //!
-//! Each write is recorded before, read back after, and made through a directory that was opened once. A set
-//! without an online CPU is never asked for (the kernel would refuse it). Interrupts that the kernel manages, and
-//! those whose chip or driver has fixed their CPUs, refuse each write (`write_irq_affinity` of
-//! kernel/irq/proc.c: EPERM, EIO in older kernels): they are named as such.
+//! Each write is recorded before, read back after, and made through a directory that was opened once. A
+//! set without an online CPU is never asked for (the kernel would refuse it). Interrupts that the kernel
+//! manages, and those whose chip or driver has fixed their CPUs, refuse each write (`write_irq_affinity`
+//! of kernel/irq/proc.c: EPERM, EIO in older kernels): they are named as such.
 //!
 //! Invariants: nothing is written when the file holds the value already, when another program has written it
 //! since it was read, or when the number belongs to another interrupt by now. An original is put back only

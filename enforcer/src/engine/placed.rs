@@ -248,8 +248,9 @@ impl SharedLedger {
         state.held.exclusive_without(own)
     }
 
-    /// Containers with exclusive CPUs, and one more for those that are held for no container that is known. CPUs
-    /// that a mark or the kubelet gave a container are not of these: their owners tell of them.
+    /// Containers with exclusive CPUs, and one more for those that are held for no container that is
+    /// known. CPUs that a mark or the kubelet gave a container are not of these: their owners tell of
+    /// them.
     pub(super) fn exclusive_clients(&self, machine: &Topology) -> Vec<InterruptClient> {
         let state = self.lock();
         let HeldResources { containers, allocations, .. } = &state.held;

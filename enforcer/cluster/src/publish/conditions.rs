@@ -3,9 +3,9 @@
 //! Problem: readers believe a state as long as the lease beside it is renewed. A daemon that can renew its
 //! lease may be unable to read its node, or to write what it has read.
 //!
-//! Invariants: [`LeaseConditions::check`] passes only if this daemon has written a state, has looked at its node within
-//! [`LONGEST_LOOK`], no newer state has waited longer than [`LONGEST_WAIT`], and the server did not refuse the
-//! last one.
+//! Invariants: [`LeaseConditions::check`] passes only if this daemon has written a state, has looked at
+//! its node within [`LONGEST_LOOK`], no newer state has waited longer than [`LONGEST_WAIT`], and the
+//! server did not refuse the last one.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},

@@ -48,8 +48,8 @@ pub struct RenewalTimes {
     pub after_return: Duration,
 }
 
-/// Renews the lease of a node's daemon, as soon as the conditions hold and then again and again. `degraded` is
-/// set while it cannot, or they no longer hold.
+/// Renews the lease of a node's daemon, as soon as the conditions hold and then again and again.
+/// `degraded` is set while it cannot, or they no longer hold.
 pub async fn keep_lease(
     connection: &ApiConnection,
     node: &str,

@@ -1,10 +1,10 @@
 //! The epoch that states of this daemon have to exceed.
 //!
-//! Problem: the server refuses a state that is older than the one that it has. A command or another daemon may
-//! write a state of a later epoch, and then no state of this daemon is accepted any more.
+//! Problem: the server refuses a state that is older than the one that it has. A command or another
+//! daemon may write a state of a later epoch, and then no state of this daemon is accepted any more.
 //!
-//! Invariant: the epoch of another writer is exceeded only if its object is as it was at the refusal before. Two
-//! daemons of one node do not write in turns with each change.
+//! Invariant: the epoch of another writer is exceeded only if its object is as it was at the refusal
+//! before. Two daemons of one node do not write in turns with each change.
 
 use std::sync::{
     Arc,

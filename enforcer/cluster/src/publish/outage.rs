@@ -1,8 +1,8 @@
 //! Notices that a server that failed has come back.
 //!
-//! Problem: after a failure a write waits up to half a minute, and a lease for its next renewal. In that time
-//! readers believe an old state, although the server is back. Idea: while requests fail, one small question is
-//! asked again and again, and its first answer ends all waits ([`Recovery`]).
+//! Problem: after a failure a write waits up to half a minute, and a lease for its next renewal. In that
+//! time readers believe an old state, although the server is back. Idea: while requests fail, one small
+//! question is asked again and again, and its first answer ends all waits ([`Recovery`]).
 //!
 //! Invariants: only one question is under way, and none while nothing fails. A server that asks to come back
 //! later is not asked before that. Waits end early only after the question itself has failed: where questions

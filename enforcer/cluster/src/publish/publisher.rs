@@ -96,9 +96,9 @@ impl Publisher {
         Self { node_uid: NodeUid::Followed(uid), ..self }
     }
 
-    /// The same, beside [`keep_lease`](super::keep_lease): the object of the project's own kind names the
-    /// lease's namespace, so that its readers know which lease counts, and the lease is renewed only while the
-    /// object is up to date.
+    /// The same, beside [`keep_lease`](super::keep_lease): the object of the project's own kind names
+    /// the lease's namespace, so that its readers know which lease counts, and the lease is renewed only
+    /// while the object is up to date.
     #[must_use]
     pub fn with_lease(self, conditions: Arc<LeaseConditions>) -> Self {
         let namespace = self.connection.namespace().to_owned();

@@ -1,10 +1,10 @@
 //! What the watch keeps of a Pod object: names, kinds of containers, what the kubelet's managers give them,
 //! what the pod asks for, and the kubelet's refusal.
 //!
-//! Invariants: text and numbers are within the limits of a published state, and a pod beyond them is refused
-//! with the reason. Of one with more containers than a state has entries, names and kinds are kept: they say
-//! when all of them are known. The uid of a static pod is believed where a mirror pod has it twice, as the kubelet
-//! writes it, and where no pod of the API can have it.
+//! Invariants: text and numbers are within the limits of a published state, and a pod beyond them is
+//! refused with the reason. Of one with more containers than a state has entries, names and kinds are
+//! kept: they say when all of them are known. The uid of a static pod is believed where a mirror pod has
+//! it twice, as the kubelet writes it, and where no pod of the API can have it.
 
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ pub(super) fn read(text: &[u8]) -> Result<ReadPod, String> {
         reason: status.reason.chars().take(128).collect(),
     });
     let is_finished = is_failed || status.phase == "Succeeded";
-    // A quantity that is not understood leaves the pod known, and what it asks for unknown. So does a number of
-    // containers that no reader plans.
+    // A quantity that is not understood leaves the pod known, and what it asks for unknown. So does a
+    // number of containers that no reader plans.
     let request = fields.request().ok().map(|read| read.request);
     let request = request.filter(|request| request.containers.len() <= limits::CONTAINERS);
     // Of one that has ended, no container is asked for.

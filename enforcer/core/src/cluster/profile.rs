@@ -1,8 +1,9 @@
 //! The kubelet's settings as settings of the placement engine.
 //!
-//! Every setting of the kubelet that affects where it puts a pod is either translated or named as a reason
-//! why a prediction is inexact. Versions and gates whose defaults are not known are named here too, so that
-//! readers judge every state by their own knowledge. Rules and annotations of this project have no part in it.
+//! Every setting of the kubelet that affects where it puts a pod is either translated or named as a
+//! reason why a prediction is inexact. Versions and gates whose defaults are not known are named here
+//! too, so that readers judge every state by their own knowledge. Rules and annotations of this project
+//! have no part in it.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 

@@ -106,8 +106,8 @@ fn percent_of(room: &NodeRoom) -> u32 {
     u32::try_from(percent).unwrap_or(u32::MAX)
 }
 
-/// Did a task reclaim, or was one killed, for want of memory on these nodes since the last look? Direct reclaim
-/// and a kill name the node of the CPU, so they count for the workload that they are of.
+/// Did a task reclaim, or was one killed, for want of memory on these nodes since the last look? Direct
+/// reclaim and a kill name the node of the CPU, so they count for the workload that they are of.
 fn has_reclaimed(subject: &Subject<'_>, own: &NodeSet) -> bool {
     let mut events = subject.sample.pressure_events.iter().flat_map(|events| &events.latest);
     events.any(|event| {

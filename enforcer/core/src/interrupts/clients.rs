@@ -16,8 +16,8 @@ use crate::{
     workload::{CgroupPath, Origin, Workload, printable},
 };
 
-/// The declared workloads with devices, or with CPUs of their own as the daemon gives them, and those to which
-/// another controller has given exclusive CPUs.
+/// The declared workloads with devices, or with CPUs of their own as the daemon gives them, and those to
+/// which another controller has given exclusive CPUs.
 pub fn declared_clients(
     machine: &Topology,
     workloads: &[Workload],
@@ -63,9 +63,9 @@ pub fn declared_clients(
     workloads.iter().filter_map(client).collect()
 }
 
-/// irqbalance: it distributes interrupts itself, so the daemon sets none beside it. Any user can give a process
-/// this name, but only root of the host can set interrupts, in a container or not; `owner` returns the user of
-/// a process, where it is known.
+/// irqbalance: it distributes interrupts itself, so the daemon sets none beside it. Any user can give a
+/// process this name, but only root of the host can set interrupts, in a container or not; `owner`
+/// returns the user of a process, where it is known.
 pub fn irqbalance(tasks: &[TaskSample], owner: impl Fn(u32) -> Option<u32>) -> Option<u32> {
     let service = CgroupPath::new("/system.slice/irqbalance.service");
     let is_it = |task: &&TaskSample| {

@@ -117,7 +117,8 @@ fn a_managed_interrupt_is_tried_once_and_another_writer_is_not_fought() {
     table.interrupts[0].identity = Some("other".into());
     history.look(&table, &steered, 0);
     assert_eq!(history.refusals().count(), 0);
-    // One foreign value that stays is one write, however often it is seen; after each correction it is another.
+    // One foreign value that stays is one write, however often it is seen; after each correction it is
+    // another.
     let set_to = set_once(9, "2", "0-1");
     for times in 0..3 {
         for _ in 0..5 {

@@ -47,8 +47,8 @@ const MOST_UNKNOWN: usize = 4;
 pub(super) struct StateText {
     /// All of it.
     pub(super) text: String,
-    /// When the file took its place: the time of its latest change of any kind. The kubelet writes a new file,
-    /// syncs it and renames it, and the time of modification is before the last two.
+    /// When the file took its place: the time of its latest change of any kind. The kubelet writes a new
+    /// file, syncs it and renames it, and the time of modification is before the last two.
     pub(super) replaced: Option<SystemTime>,
 }
 

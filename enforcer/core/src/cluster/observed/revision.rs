@@ -37,8 +37,8 @@ impl NodeStateSource {
         Self { devices, rejected: Vec::new(), shown: BTreeSet::new(), revision, whole: None, last: None }
     }
 
-    /// Continues after a state of this epoch, which another program has published: the next state is newer. No
-    /// effect on a source that is newer already.
+    /// Continues after a state of this epoch, which another program has published: the next state is
+    /// newer. No effect on a source that is newer already.
     pub fn continue_after(&mut self, epoch: i64) {
         if epoch >= self.revision.epoch {
             self.revision = Revision { epoch: epoch.saturating_add(1), counter: 0 };

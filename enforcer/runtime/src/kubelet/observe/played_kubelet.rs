@@ -485,8 +485,8 @@ pub(super) fn pod(uid: &str, containers: &[(ContainerKind, u64, u64, u64)]) -> P
     PodRequest::new(PodName::new("shop", format!("pod-{uid}")).with_uid(uid), containers.collect())
 }
 
-/// What each container holds: CPUs, memory and devices, as text. A device that a container uses again after an
-/// init container is that of the later one.
+/// What each container holds: CPUs, memory and devices, as text. A device that a container uses again
+/// after an init container is that of the later one.
 pub(super) fn told(allocations: &Allocations) -> Vec<String> {
     let mut counted = BTreeSet::new();
     let held = |(holder, grant): (&Holder, &Grant)| {

@@ -1,9 +1,10 @@
 //! The effective settings of a kubelet, as they are published.
 //!
-//! Invariants: every text and map fits the bounds of the published state; what does not fit, and what was not
-//! read, is named in `inexact`. Which versions and values are known is the business of the state's readers
-//! (`enforcer_core::cluster::model`), whose findings are in the state too. Equal settings have an equal hash, whatever source they were read from, and
-//! in every version of this program: it is FNV-1a with 64 bits over the settings as JSON with ordered keys.
+//! Invariants: every text and map fits the bounds of the published state; what does not fit, and what
+//! was not read, is named in `inexact`. Which versions and values are known is the business of the
+//! state's readers (`enforcer_core::cluster::model`), whose findings are in the state too. Equal
+//! settings have an equal hash, whatever source they were read from, and in every version of this
+//! program: it is FNV-1a with 64 bits over the settings as JSON with ordered keys.
 
 use std::collections::BTreeMap;
 
