@@ -29,8 +29,8 @@ const SECOND: u64 = 1_000_000_000;
 /// One workload with its memory on node 0 and its CPUs on node 1.
 struct Recorded {
     interrupts: InterruptReader,
-    /// The cpuset of the workload names its CPUs.
-    named: Rc<Cell<bool>>,
+    /// CPUs that the cpuset of the workload names; it runs on 4-7 where it names none.
+    named: Rc<Cell<Option<&'static str>>>,
     /// irqbalance runs.
     balanced: Rc<Cell<bool>>,
     broken: Rc<RefCell<Option<&'static str>>>,
@@ -84,8 +84,8 @@ impl HostSource for Recorded {
         for workload in workloads {
             let bytes = NodeBytes { anon: 400 << 20, ..NodeBytes::default() };
             let cgroup = CgroupSample {
-                cpus: self.named.get().then(|| "4-7".parse().unwrap()),
-                cpus_effective: Some("4-7".parse().unwrap()),
+                cpus: self.named.get().map(|cpus| cpus.parse().unwrap()),
+                cpus_effective: Some(self.named.get().unwrap_or("4-7").parse().unwrap()),
                 mems_effective: Some("0-1".parse().unwrap()),
                 memory_by_node: Some(BTreeMap::from([(NodeId(0), bytes)])),
                 ..CgroupSample::default()
@@ -103,7 +103,7 @@ impl HostSource for Recorded {
 struct Rig {
     host: Fixture,
     engine: Engine,
-    named: Rc<Cell<bool>>,
+    named: Rc<Cell<Option<&'static str>>>,
     balanced: Rc<Cell<bool>>,
     broken: Rc<RefCell<Option<&'static str>>>,
     aimed: Rc<RefCell<BTreeMap<CgroupPath, NodeSet>>>,
@@ -116,7 +116,7 @@ fn rig(mode: Mode) -> Rig {
     let policy = Policy { mode, ..toml::from_str(text).unwrap() };
     let broken = Rc::new(RefCell::new(None));
     let aimed = Rc::new(RefCell::new(BTreeMap::new()));
-    let (named, balanced) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+    let (named, balanced) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(false)));
     let source = Recorded {
         interrupts: InterruptReader::new(&host.host()),
         named: Rc::clone(&named),

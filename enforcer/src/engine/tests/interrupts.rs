@@ -24,7 +24,7 @@ impl Rig {
 /// The workload is given CPUs 0-1, and interrupt 24 may be handled anywhere.
 fn with_interrupt(mode: Mode, interrupts: InterruptMode) -> Rig {
     let mut rig = rig(mode);
-    rig.named.set(true);
+    rig.named.set(Some("4-7"));
     rig.put("interrupts", "     CPU0 CPU5\n 24:  100  1  PCI-MSI 1-edge eth0\n");
     rig.put("irq/24/smp_affinity_list", "0-7\n");
     rig.engine.policy.interrupts.mode = interrupts;
@@ -43,6 +43,7 @@ fn interrupts_leave_exclusive_cpus_and_come_back_when_the_setting_ends() {
     let seen = report.interrupts.unwrap();
     assert_eq!((seen.set, seen.totals.set), (1, 1));
     // It still comes there: what the chip sends is counted, and told.
+    rig.named.set(Some("0-1"));
     rig.put("interrupts", "     CPU0 CPU5\n 24:  200  1  PCI-MSI 1-edge eth0\n");
     let (cpus, report) = rig.after_turn(11);
     assert_eq!(cpus, "2-7\n");

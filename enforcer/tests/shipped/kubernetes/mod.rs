@@ -396,7 +396,7 @@ fn what_was_changed_is_put_back_before_a_daemon_that_only_watches() {
     let cgroup = mounts.iter().find(|mount| mount["mountPath"] == "/sys/fs/cgroup").unwrap();
     assert_eq!(cgroup.get("readOnly"), None, "it writes there");
     // What the kubelet wants now, and what scopes remember.
-    for path in ["/var/lib/kubelet", "/run/systemd/private"] {
+    for path in ["/var/lib/kubelet", "/run/systemd/private", "/host/proc/irq"] {
         assert!(mounts.iter().any(|mount| mount["mountPath"] == path), "{path}: {mounts:?}");
     }
     let volumes = restoring["volumes"].as_array().unwrap();
@@ -425,6 +425,10 @@ fn unmounts_of_the_kubelet_reach_the_daemon() {
         ];
         if preset == "restore" {
             expected.push("/run/systemd/private");
+        }
+        // What was set of interrupts is put back, whatever the configuration says by now.
+        if preset != "observe" {
+            expected.push("/proc/irq");
         }
         assert_eq!(paths.collect::<Vec<_>>(), expected, "{preset}: is anything mounted below a new one?");
     }
