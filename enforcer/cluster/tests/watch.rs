@@ -267,10 +267,11 @@ async fn pods_that_are_too_large_are_named_and_others_are_not_lost() {
     stub.put(&path("two"), large);
     watch.becomes("two left out", |pods| !pods.left_out.is_empty()).await;
     let mut many = pod("a");
-    many["spec"]["containers"] = (0..129).map(|n| json!({"name": n.to_string()})).collect();
+    let devices: Value = (0..17).map(|n| (format!("v.com/{n}"), json!("1"))).collect();
+    many["spec"]["containers"][0]["resources"] = json!({"limits": devices});
     stub.put(&path("three"), many);
-    let pods =
-        watch.becomes("three left out", |pods| pods.left_out.iter().any(|one| one.contains("129"))).await;
+    let has_three = |pods: &BoundPods| pods.left_out.iter().any(|one| one.contains("kinds of devices"));
+    let pods = watch.becomes("three left out", has_three).await;
     assert!(pods.left_out.iter().any(|one| one.starts_with("pod shop/three: ")), "{pods:?}");
     stub.remove(&path("three"));
     watch.becomes("three forgotten", |pods| !pods.left_out.iter().any(|one| one.contains("three"))).await;
