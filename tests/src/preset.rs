@@ -455,8 +455,9 @@ mod tests {
     fn pod_that_prepares_claims_has_its_folders_at_the_paths_of_the_node() {
         let (claims, enforce) = (Preset::claims().unwrap(), Preset::enforce().unwrap());
         assert_eq!(claims.daemon.args[enforce.daemon.args.len()..], ["--node-name", api::NODE]);
-        let known = enforce.daemon.mounts.len();
-        let new = &claims.without_account().mounts[known..];
+        let mounts = claims.without_account().mounts;
+        let new: Vec<&MountSpec> =
+            mounts.iter().filter(|mount| !enforce.daemon.mounts.contains(mount)).collect();
         let expected =
             ["plugins/numa-enforcer.io", "plugins_registry"].map(|name| format!("/var/lib/kubelet/{name}"));
         let paths = new.iter().map(|mount| &mount.container_path);
@@ -465,11 +466,9 @@ mod tests {
             new.iter().all(|mount| mount.host_path == mount.container_path && !mount.is_read_only),
             "{new:?}"
         );
-        let kubelet = |mount: &MountSpec| mount.container_path == "/var/lib/kubelet";
-        assert!(
-            claims.daemon.mounts[..known].iter().any(kubelet),
-            "the folder is mounted before what is in it"
-        );
+        let at = |path: &str| mounts.iter().position(|mount| mount.container_path == path).unwrap();
+        let is_before = at("/var/lib/kubelet") < at(&new[0].container_path);
+        assert!(is_before, "the folder is mounted before what is in it");
         assert!(claim_config().unwrap().contains("\n[dra]\nenabled = true\n"));
         assert_eq!((claim_rights().unwrap().len(), rights().unwrap().len()), (3, 6));
     }

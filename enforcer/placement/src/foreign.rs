@@ -414,7 +414,7 @@ mod tests {
         ] {
             let denied = page.lines().filter(|line| line.starts_with('|') && line.contains("| not done"));
             let denied: Vec<&str> = denied.collect();
-            assert!(denied.len() > 2, "the pages have such rows");
+            assert!(!denied.is_empty(), "the pages have such rows");
             for row in denied {
                 let found = DONE.iter().find(|subject| row.contains(**subject));
                 assert_eq!(found, None, "{row}");
