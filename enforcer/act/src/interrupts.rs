@@ -359,7 +359,7 @@ pub(super) fn recorded(state_dir: &Path) -> Result<RecordedInterrupts, JournalEr
     InterruptRecord::read(state_dir).map(|(recorded, _)| recorded)
 }
 
-/// Was it recorded in another boot, is its number another interrupt's by now, or no one's?
+/// Was it recorded in another boot, is its number that of another interrupt by now, or of none?
 fn is_gone(host: &HostRoot, boot_id: Option<&str>, one: &RecordedInterrupt) -> bool {
     // An identity that cannot be read is none that differs.
     let is_another = || {
